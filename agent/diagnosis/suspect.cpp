@@ -15,8 +15,7 @@ namespace {
 using Places = std::vector<ActivityGroup>;
 
 /// The only group that satisfies it; null: none or several do.
-template <class Condition>
-const ActivityGroup* only(const Places& groups, Condition condition) {
+const ActivityGroup* only(const Places& groups, auto condition) {
     const auto found = std::ranges::find_if(groups, condition);
     if (found == groups.end() || std::find_if(found + 1, groups.end(), condition) != groups.end()) return nullptr;
     return &*found;

@@ -144,8 +144,7 @@ Words values_at(const Words& words, std::size_t at) {
     return {};
 }
 
-template <class Judge>
-bool are_all(const Words& values, Judge judge) {
+bool are_all(const Words& values, auto judge) {
     return !values.empty() && std::ranges::all_of(values, judge);
 }
 

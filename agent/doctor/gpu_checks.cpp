@@ -13,8 +13,7 @@ namespace {
 using Found = std::vector<Measured>;
 
 /// A finding for each GPU that answered.
-template <class Judge>
-Found for_each_gpu(const DoctorFacts& facts, Judge judge) {
+Found for_each_gpu(const DoctorFacts& facts, auto judge) {
     Found found;
     for (const auto* gpu : facts.look("gpus").all("gpu"))
         if (auto one = judge(*gpu)) found.push_back(*std::move(one));

@@ -14,8 +14,7 @@ using Found = std::vector<Measured>;
 constexpr std::string_view look_name = "gpu-test ";
 
 /// Calls `judge(test, "GPU 0 (GPU-...)", found)` for each GPU that was tested.
-template <class Judge>
-Found for_each_test(const DoctorFacts& facts, Judge judge) {
+Found for_each_test(const DoctorFacts& facts, auto judge) {
     Found found;
     for (const auto& [name, look] : facts.looks)
         if (name.starts_with(look_name)) judge(look, name.substr(look_name.size()), found);

@@ -11,8 +11,7 @@ namespace {
 using Found = std::vector<Measured>;
 
 /// A finding for each interface with a link, loopback excluded.
-template <class Judge>
-Found for_each_link(const DoctorFacts& facts, Judge judge) {
+Found for_each_link(const DoctorFacts& facts, auto judge) {
     Found found;
     for (const auto* one : facts.look("network").all("interface"))
         if (one->text("running") == "1" && one->text("loopback") != "1")

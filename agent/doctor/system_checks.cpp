@@ -127,8 +127,7 @@ Found versions(const DoctorFacts& facts, const DoctorLimits&) {
 }
 
 /// The disk looks, by path.
-template <class Judge>
-Found for_each_disk(const DoctorFacts& facts, Judge judge) {
+Found for_each_disk(const DoctorFacts& facts, auto judge) {
     Found found;
     for (const auto& [name, look] : facts.looks)
         if (name.starts_with("disks"))

@@ -87,8 +87,7 @@ class GuardianLoop {
     void check_starts();
     void check_start(Worker& worker);
     /// True when its program runs; false while it starts, or with `failure` set.
-    template <class Process>
-    static bool read_start(Process& process) {
+    static bool read_start(auto& process) {
         if (!process.report.valid()) return false;
         NotStarted failure;
         const auto state = read_spawn_report(process.report.get(), failure);

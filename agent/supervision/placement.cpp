@@ -22,8 +22,7 @@ struct Seat {
 };
 
 /// The CPUs that are allowed, by what they share, in the order of the lowest of each group.
-template <class Key>
-std::vector<Numbers> groups(const Topology& topology, std::uint32_t node, Key key) {
+std::vector<Numbers> groups(const Topology& topology, std::uint32_t node, auto key) {
     std::map<std::uint32_t, Numbers> by_key;
     for (const auto& cpu : topology.cpus)
         if (cpu.is_allowed && cpu.node == node) by_key[key(cpu)].push_back(cpu.cpu);

@@ -163,8 +163,7 @@ void fields(auto& v, Is<GroupsRow> auto& m) {
     v.list(m.activities, ActivityLedger::groups_max);
 }
 
-template <class Row>
-std::string encode(Kind kind, const Row& row) {
+std::string encode(Kind kind, const auto& row) {
     std::string out;
     ByteWriter header(out);
     header.number(record_version);
@@ -175,8 +174,7 @@ std::string encode(Kind kind, const Row& row) {
 }
 
 /// False when the bytes are not exactly one such row.
-template <class Row>
-bool decode(std::string_view bytes, Row& row) {
+bool decode(std::string_view bytes, auto& row) {
     native::Decoder decoder(bytes);
     decoder(row);
     return decoder.accepted();

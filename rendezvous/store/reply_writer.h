@@ -22,8 +22,7 @@ class ReplyWriter {
 
     void begin(StorePeer& peer) { peer_ = &peer; }
     void byte(char value) { buffer_.push_back(value); }
-    template <class Number>
-    void number(Number value) {
+    void number(auto value) {
         ByteWriter(buffer_).number(value);
     }
     void blob(std::string_view bytes) { ByteWriter(buffer_).blob<std::uint64_t>(bytes); }

@@ -123,8 +123,7 @@ class DaemonCore {
     static NodeIdentity node_of(std::uint32_t index) {
         return {.host = "node" + std::to_string(index), .pid = 1, .incarnation = index + 1};
     }
-    template <class Part>
-    void measure(const Part& part) {
+    void measure(const auto& part) {
         const auto begun = cpu_s();
         part();
         cpu += cpu_s() - begun;

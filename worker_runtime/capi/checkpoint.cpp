@@ -31,8 +31,7 @@ auto& checkpointers = *new Handles<muster_checkpointer, CheckpointerObject>("che
 auto& preemptions = *new Handles<muster_preemption, PreemptionObject>("preemption notice");
 
 /// Runs `body(object)`, one thread at a time.
-template <class Body>
-muster_status with_checkpointer(const char* function, muster_checkpointer* handle, Body&& body) {
+muster_status with_checkpointer(const char* function, muster_checkpointer* handle, auto&& body) {
     return with(function, checkpointers, handle, [&](CheckpointerObject& found) {
         const std::lock_guard lock(found.mutex);
         return body(found);

@@ -47,8 +47,7 @@ struct Buffers {
 };
 
 /// `make` returns the operation on the caller's memory, or an error.
-template <class Make>
-muster_status operate(const Call& call, Make&& make) {
+muster_status operate(const Call& call, auto&& make) {
     return guarded(call.function, [&]() -> Result<void> {
         if (call.work != nullptr) *call.work = nullptr;
         const auto found = MUSTER_TRY(communicators.find(call.communicator));

@@ -9,15 +9,13 @@ namespace muster::capi {
 namespace {
 
 /// Runs `body(optimizer)`.
-template <class Body>
-muster_status with_optimizer(const char* function, muster_optimizer* handle, Body&& body) {
+muster_status with_optimizer(const char* function, muster_optimizer* handle, auto&& body) {
     return with(function, optimizers, handle, [&](auto& found) { return body(found.optimizer); });
 }
 
 constexpr int kind_count = 3;
 
-template <class AdamKind>
-muster_optimizer_rule fields_of(int kind, const AdamKind& rule) {
+muster_optimizer_rule fields_of(int kind, const auto& rule) {
     return {.size = 0,
             .kind = kind,
             .learning_rate = rule.learning_rate,

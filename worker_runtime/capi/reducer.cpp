@@ -54,8 +54,7 @@ Result<ReducerOptions> read_options(const muster_reducer_options* options) {
 }
 
 /// Runs `body(reducer)`.
-template <class Body>
-muster_status with_reducer(const char* function, muster_reducer* handle, Body&& body) {
+muster_status with_reducer(const char* function, muster_reducer* handle, auto&& body) {
     return with(function, reducers, handle, [&](auto& found) { return body(found.reducer); });
 }
 

@@ -9,8 +9,7 @@ namespace muster::capi {
 namespace {
 
 /// Runs `body(store)` where there is a key and a store.
-template <class Body>
-muster_status with_store(const char* function, muster_context* handle, const char* key, Body&& body) {
+muster_status with_store(const char* function, muster_context* handle, const char* key, auto&& body) {
     return with(function, contexts, handle, [&](Context& found) -> Result<void> {
         return key != nullptr ? body(*found.store()) : invalid("`key` is NULL");
     });

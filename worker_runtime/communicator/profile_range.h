@@ -22,8 +22,7 @@ class ProfileRange {
   public:
     ProfileRange() = default;
     /// `name()` returns the name as a std::string; called only if a profiler is active.
-    template <class Name>
-    explicit ProfileRange(Name&& name) {
+    explicit ProfileRange(auto&& name) {
         if (const auto* const library = profiler_library()) [[unlikely]] {
             number_ = library->start(std::string(name()).c_str());
             library_ = library;

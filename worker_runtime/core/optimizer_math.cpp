@@ -26,8 +26,7 @@ void apply(const AdamNumbers& numbers, std::span<const float> gradient, std::spa
 
 /// What Adam and AdamW share; `decay` is what the gradient gets of the parameter, `shrink` what the parameter is
 /// multiplied by before.
-template <class Rule>
-AdamNumbers adam_numbers(const Rule& rule, double decay, double shrink, std::uint64_t update) {
+AdamNumbers adam_numbers(const auto& rule, double decay, double shrink, std::uint64_t update) {
     const double count = static_cast<double>(update);
     return {.step = static_cast<float>(rule.learning_rate / (1 - std::pow(rule.beta1, count))),
             .correction = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, count))),
@@ -53,8 +52,7 @@ Result<void> check_one(const Sgd& rule) {
     return {};
 }
 
-template <class Rule>
-Result<void> check_one(const Rule& rule) {
+Result<void> check_one(const auto& rule) {
     if (auto good = must_be(rule.beta1 >= 0 && rule.beta1 < 1, "beta1", "from 0 to below 1", rule.beta1); !good)
         return good;
     if (auto good = must_be(rule.beta2 >= 0 && rule.beta2 < 1, "beta2", "from 0 to below 1", rule.beta2); !good)

@@ -37,8 +37,7 @@ void begin_step(std::string_view name) {
 }
 
 /// The time that `work` and all that it put on the GPU took.
-template <class Work>
-Result<Seconds> timed(TestDevice& device, Work work) {
+Result<Seconds> timed(TestDevice& device, auto work) {
     const auto begin = std::chrono::steady_clock::now();
     MUSTER_TRY(work());
     MUSTER_TRY(device.finish());

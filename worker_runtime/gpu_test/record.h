@@ -11,8 +11,7 @@
 
 namespace muster::runtime {
 
-template <class Value>
-std::string field(std::string_view name, const Value& value) {
+std::string field(std::string_view name, const auto& value) {
     auto text = cat(value);
     for (char& c : text)
         if (c == '\t' || c == '\n' || c == '\r') c = ' ';

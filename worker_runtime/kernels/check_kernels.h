@@ -60,8 +60,7 @@ struct ChecksumForm {
     static constexpr bool elementwise = false;
 };
 
-template <class Kernel>
-MUSTER_HOST_AND_DEVICE void run_checksum(const Kernel& kernel, std::uint32_t phase, std::uint64_t item,
+MUSTER_HOST_AND_DEVICE void run_checksum(const auto& kernel, std::uint32_t phase, std::uint64_t item,
                                          std::uint32_t thread, ChecksumForm::Shared& shared, std::uint64_t* sums) {
     if (phase == 0) {
         shared.sums[thread] = kernel.sum_of(item, thread, shared);
@@ -156,8 +155,7 @@ struct CheckHalves {
                                     ChecksumForm::Shared& shared) const {
         run_checksum(*this, phase, item, thread, shared, sums);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(a, std::uint64_t{size} * depth);
         visit(b, std::uint64_t{size} * depth);
         visit(sums, items());
@@ -225,8 +223,7 @@ struct CheckFloats {
                                     ChecksumForm::Shared& shared) const {
         run_checksum(*this, phase, item, thread, shared, sums);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(a, std::uint64_t{size} * depth);
         visit(b, std::uint64_t{size} * depth);
         visit(sums, items());
@@ -242,8 +239,7 @@ struct PatternWrite {
     std::uint64_t flip;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { data[i] = mixed(seed + i) ^ flip; }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(data, count);
     }
 };
@@ -274,8 +270,7 @@ struct PatternCompare {
                                     ChecksumForm::Shared& shared) const {
         run_checksum(*this, phase, item, thread, shared, wrong);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(data, count);
         visit(wrong, items());
     }

@@ -20,8 +20,7 @@ MUSTER_HOST_AND_DEVICE inline std::uint16_t narrowed(float value, DataType type)
 }
 
 /// Names memory to the stand-in whose element type is known only at run time.
-template <class Visit>
-void visit_elements(Visit& visit, const void*& data, std::uint64_t count, DataType type) {
+void visit_elements(auto& visit, const void*& data, std::uint64_t count, DataType type) {
     const auto as = [&]<class T>(T) {
         const T* typed = static_cast<const T*>(data);
         visit(typed, count);
@@ -48,8 +47,7 @@ struct Narrow {
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
         to[i] = i < given ? narrowed(from[i], type) : std::uint16_t{0};
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(from, given);
         visit(to, count);
     }
@@ -63,8 +61,7 @@ struct Widen {
     DataType type;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { to[i] = widened(from[i], type); }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(from, count);
         visit(to, count);
     }
@@ -79,8 +76,7 @@ struct PutNumbers {
     std::uint64_t count;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { to[i] = values[i]; }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(to, count);
     }
 };
@@ -114,8 +110,7 @@ struct Average {
             to[i] = narrowed(sum, type);
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(pieces, world * count);
         visit(weights, world);
         visit(to, count);
@@ -133,8 +128,7 @@ struct Scale {
     T factor;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { data[i] *= factor; }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(data, count);
     }
 };
@@ -151,8 +145,7 @@ struct ScaleHalves {
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
         data[i] = narrowed(widened(data[i], type) * factor, type);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(data, count);
     }
 };

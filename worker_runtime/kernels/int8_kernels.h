@@ -100,8 +100,7 @@ struct Int8Encode {
                          pieces.codes(piece) + block * runtime::int8_block, lost + begin);
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(gradients, count);
         visit(lost, count);
         visit(pieces.data, world * pieces.bytes);
@@ -143,8 +142,7 @@ struct Int8Average {
                          outgoing.codes(rank) + begin, lost + begin);
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(incoming.data, world * incoming.bytes);
         visit(outgoing.data, world * outgoing.bytes);
         visit(lost, incoming.elements);
@@ -164,8 +162,7 @@ struct Int8Decode {
         const std::uint64_t at = i % pieces.elements;
         gradients[i] = runtime::int8_value(pieces.scales(piece)[at / runtime::int8_block], pieces.codes(piece)[at]);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(pieces.data, world * pieces.bytes);
         visit(gradients, count);
     }

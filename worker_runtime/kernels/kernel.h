@@ -101,8 +101,7 @@ struct Either {
 // ---- for kernels whose items belong to several objects, one after another ----
 
 /// Returns which of `count` objects contains item `i`: the last k with begin(k) <= i. begin(0) is 0.
-template <class Begin>
-MUSTER_HOST_AND_DEVICE std::uint32_t place_of(std::uint64_t i, std::uint32_t count, Begin begin) {
+MUSTER_HOST_AND_DEVICE std::uint32_t place_of(std::uint64_t i, std::uint32_t count, auto begin) {
     std::uint32_t found = 0;
     for (std::uint32_t above = count; above - found > 1;) {
         const std::uint32_t middle = found + (above - found) / 2;

@@ -25,8 +25,7 @@ struct SgdUpdate {
         runtime::sgd_element(numbers, gradient_at(gradient, i, type), values[i],
                              velocity != nullptr ? velocity + i : nullptr);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit_elements(visit, gradient, count, type);
         visit(values, count);
         if (velocity != nullptr) visit(velocity, count);
@@ -46,8 +45,7 @@ struct AdamUpdate {
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
         runtime::adam_element(numbers, gradient_at(gradient, i, type), values[i], first[i], second[i]);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit_elements(visit, gradient, count, type);
         for (float** each : {&values, &first, &second}) visit(*each, count);
     }

@@ -32,8 +32,7 @@ struct PowerPack {
             packed[i] = gradient;
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(slices, slice_count);
         visit(gradients.data, gradients.count);
         visit(packed, count);
@@ -48,8 +47,7 @@ struct PowerAdd {
     std::uint64_t count;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { gradients[i] += lost[i]; }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(gradients, count);
         visit(lost, count);
     }
@@ -96,8 +94,7 @@ struct PowerProject {
             p.data[matrix.p + (column + b) * matrix.rows + row + a] = shared.sums[a][b][0];
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(gradients.data, gradients.count);
         visit(kept.data, kept.count);
@@ -166,8 +163,7 @@ struct PowerProjectBack {
             out[(column + b) * matrix.inner] = sums[b];
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(gradients.data, gradients.count);
         visit(p.data, p.count);
@@ -197,8 +193,7 @@ struct PowerAddParts {
         }
         q.data[matrix.q + c * matrix.inner + j] = sum;
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(parts.data, parts.count);
         visit(q.data, q.count);
@@ -226,8 +221,7 @@ struct PowerRestore {
         const std::uint64_t end = lesser(first + runtime::part_rows, matrix.rows);
         for (std::uint64_t row = first; row < end; row += rows_together) write(matrix, row, end, j);
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(gradients.data, gradients.count);
         visit(lost, gradients.count);

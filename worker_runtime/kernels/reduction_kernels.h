@@ -32,8 +32,7 @@ struct FindNonFinite {
         const std::uint32_t slice = place_of(i, slice_count, [all](std::uint32_t k) { return all[k]; });
         found[parameters[slice]] = 1;
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit_elements(visit, data, count, type);
         visit(begins, slice_count);
         visit(parameters, slice_count);
@@ -78,8 +77,7 @@ struct SquareSum {
             sums[item] += shared.sums[0];
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit_elements(visit, data, count, type);
         visit(sums, items());
     }
@@ -105,8 +103,7 @@ struct Total {
             *to = shared.sums[0];
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(from, count);
         visit(to, 1);
     }

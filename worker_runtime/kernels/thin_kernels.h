@@ -45,8 +45,7 @@ struct PowerGram {
             grams[item] = shared.sums[0];
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(p.data, p.count);
         visit(grams, items());
@@ -88,8 +87,7 @@ struct PowerSolve {
             }
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(grams, std::uint64_t{count} * columns * columns);
     }
 };
@@ -119,8 +117,7 @@ struct PowerTurn {
             own[c * matrix.rows] = static_cast<float>(sum);
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(shares, std::uint64_t{table.count} * table.columns * table.columns);
         visit(p.data, p.count);
@@ -165,8 +162,7 @@ struct PowerKeep {
             next[j] = shared.seen[0] == some ? column[j] : runtime::power_start(matrix.parameter, begin + j);
         }
     }
-    template <class Visit>
-    void memory(Visit&& visit) {
+    void memory(auto&& visit) {
         visit(table.places, table.count);
         visit(q.data, q.count);
         visit(kept.data, kept.count);

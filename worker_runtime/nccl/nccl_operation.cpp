@@ -10,8 +10,7 @@ namespace muster::runtime {
 
 namespace {
 
-template <class T>
-std::vector<std::byte> bytes_of(T value) {
+std::vector<std::byte> bytes_of(auto value) {
     std::vector<std::byte> bytes(sizeof value);
     std::memcpy(bytes.data(), &value, sizeof value);
     return bytes;

@@ -47,8 +47,7 @@ Result<std::int64_t> compare_clocks(Communicator& pair, bool is_first) {
 }
 
 /// Repeats a message while one of both ranks `wants` more, as each tells the other in it. Returns all times.
-template <class Wants>
-Result<std::vector<long>> repeat(Communicator& pair, std::size_t count, int repeats_max, Wants wants) {
+Result<std::vector<long>> repeat(Communicator& pair, std::size_t count, int repeats_max, auto wants) {
     std::vector<float> values(count);
     std::vector<long> times;
     for (int i = 1; i <= repeats_max; ++i) {

@@ -29,8 +29,7 @@ constexpr std::size_t reduced_at_once = std::size_t{8} << 20;
 enum class Copied { there, there_and_back };
 
 /// Visits `part`, which is on a GPU, piece by piece in host memory.
-template <class Visit>
-Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, Copied copied, Visit&& visit) {
+Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, Copied copied, auto&& visit) {
     std::vector<std::byte> room(std::min(reduced_at_once, part.size_bytes()));
     const std::size_t most = reduced_at_once / size_of(part.type);
     for (std::size_t at = 0; at < part.count; at += most) {
@@ -47,9 +46,8 @@ Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, 
 }
 
 /// Visits the parts in place, or copied to host memory.
-template <class Visit>
 Result<void> on_host(DeviceQueue* device, Duration timeout, const std::vector<Buffer>& parts, Copied copied,
-                     Visit&& visit) {
+                     auto&& visit) {
     for (const auto& part : parts) {
         if (!device) {
             visit(part);

@@ -43,8 +43,7 @@ class HelperThreads {
     /// Calls `work(begin, end)` for ranges that are all of [0, count) together, on several threads if there is enough.
     /// `element_bytes` are those of an array, `arrays` the number of arrays that the work touches. Ranges begin at
     /// cache lines. `work` must not throw. Several threads may call this at once: one of them is helped.
-    template <class Work>
-    void run(std::size_t count, std::size_t element_bytes, std::size_t arrays, const Work& work) {
+    void run(std::size_t count, std::size_t element_bytes, std::size_t arrays, const auto& work) {
         if (count * element_bytes * arrays < touched_bytes_min)
             work(0, count);
         else

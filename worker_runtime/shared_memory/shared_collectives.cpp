@@ -96,8 +96,7 @@ class Collective {
     }
     void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
     void reduce_for_all(const std::vector<void*>& inputs, const std::vector<void*>& outputs, std::size_t count);
-    template <class Fill>
-    Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, const Fill& fill);
+    Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, const auto& fill);
     Result<void> all_reduce_in_place(std::vector<void*> places);
     Result<void> all_reduce_windows();
     Result<void> exchange(const Parts& parts, std::size_t largest);
@@ -228,8 +227,7 @@ Result<void> Collective::reduce_scatter() {
 /// Begins an operation in which ranks take pieces of each other's input as they are. Gives where each rank's input
 /// lies, if that is in common memory: one step after the last piece has been read ends it then. Else nothing, and the
 /// first part is in the windows, where `fill` puts it.
-template <class Fill>
-Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes, const Fill& fill) {
+Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes, const auto& fill) {
     const bool copied = input_bytes <= small_in_place_bytes || !group_.is_shared(operation_.input);
     group_.turn();
     if (copied) fill();

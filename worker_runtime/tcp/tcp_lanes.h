@@ -127,8 +127,7 @@ class TcpLanes {
     Result<void> note(std::uint64_t what, std::uint32_t events);
     Error lost(const Stream& stream, int failure);
     Result<void> check_deadline(const RunTerms& terms);
-    template <class Owes>
-    [[nodiscard]] std::vector<int> ranks_that(const Owes& owes) const;
+    [[nodiscard]] std::vector<int> ranks_that(const auto& owes) const;
     [[nodiscard]] std::vector<int> awaited() const;
     [[nodiscard]] std::string doing() const;
 

@@ -94,8 +94,7 @@ Error TcpLanes::lost(const Stream& stream, int failure) {
     return group_.lost(stream.peer, failure, doing());
 }
 
-template <class Owes>
-std::vector<int> TcpLanes::ranks_that(const Owes& owes) const {
+std::vector<int> TcpLanes::ranks_that(const auto& owes) const {
     std::vector<int> ranks;
     for (const auto& one : streams_)
         if (owes(one) && (ranks.empty() || ranks.back() != one.peer)) ranks.push_back(one.peer);

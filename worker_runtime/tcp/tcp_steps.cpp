@@ -51,8 +51,7 @@ Result<void> gather_all(TcpLanes& lanes, const Operation& operation, const RunTe
 
 /// All pieces are of one size. `run` gets where a part of them begins in each, its size, and the header of the part's
 /// round.
-template <class Run>
-Result<void> in_parts(const TcpLanes& lanes, const Operation& operation, const Run& run) {
+Result<void> in_parts(const TcpLanes& lanes, const Operation& operation, const auto& run) {
     const std::size_t bytes = bytes_of(operation);
     std::size_t begin = 0;
     do {
@@ -64,8 +63,7 @@ Result<void> in_parts(const TcpLanes& lanes, const Operation& operation, const R
 }
 
 /// `take` gets, for a part of each piece, what came from all ranks; where the part begins in a piece, and its size.
-template <class Take>
-Result<void> exchange_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms, const Take& take) {
+Result<void> exchange_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms, const auto& take) {
     return in_parts(lanes, operation, [&](std::size_t begin, std::size_t part, const CollectiveHeader& header) {
         const SlotExchange slots{.slot_bytes = part,
                                  .fill =

@@ -28,8 +28,7 @@ void write_why(char* why, std::size_t capacity, const char* text) {
 }
 
 /// Runs `body(store)`; no exception leaves it.
-template <class Body>
-muster_status ask(void* argument, char* why, std::size_t capacity, Body&& body) {
+muster_status ask(void* argument, char* why, std::size_t capacity, auto&& body) {
     try {
         return body(*static_cast<MeetingStore*>(argument));
     } catch (const std::exception& exception) {

@@ -191,8 +191,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
         });
     }
 
-    template <class Operation>
-    void on_stream(Operation operation) {
+    void on_stream(auto operation) {
         if (wire_->secure)
             operation(*wire_->secure);
         else

@@ -24,8 +24,7 @@ class Finder {
     void if_there(Function& place, const char* symbol) const {
         place = reinterpret_cast<Function>(library_.find(symbol));
     }
-    template <class Function>
-    void operator()(Function& place, const char* symbol) {
+    void operator()(auto& place, const char* symbol) {
         if_there(place, symbol);
         if (place == nullptr) missing_.emplace_back(symbol);
     }
