@@ -12,7 +12,6 @@
 
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::agent {
 

@@ -4,7 +4,6 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/hmac_sha256.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_secret.h"
 

@@ -15,7 +15,6 @@
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/system/config_text.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 

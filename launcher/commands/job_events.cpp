@@ -7,7 +7,6 @@
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 

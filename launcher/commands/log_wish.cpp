@@ -11,7 +11,6 @@
 #include "launcher/config/option_values.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 

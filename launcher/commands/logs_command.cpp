@@ -25,7 +25,6 @@
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {

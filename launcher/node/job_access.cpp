@@ -7,7 +7,6 @@
 
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
 

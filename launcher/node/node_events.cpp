@@ -7,7 +7,6 @@
 
 #include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 

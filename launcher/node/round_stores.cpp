@@ -6,7 +6,6 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/secret/job_key.h"
 

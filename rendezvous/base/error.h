@@ -9,6 +9,8 @@
 #include <boost/system/result.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace muster {
 
@@ -63,4 +65,19 @@ using Result = boost::system::result<T, Error>;
 /// Required by boost::system::result: value() on a failure is a bug of the caller, and aborts with the error's text.
 [[noreturn]] void throw_exception_from_error(const Error& error, const boost::source_location& where);
 
+template <class T>
+T value_of(Result<T>&& result) {
+    if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
 }  // namespace muster
+
+/// `const auto number = MUSTER_TRY(read_number(text));` or `MUSTER_TRY(check(number));`. The enclosing function or
+/// lambda returns the error where there is one, so its result must take an Error. Not in coroutines. (A statement
+/// expression of GCC and Clang.)
+#define MUSTER_TRY(...)                       \
+    ({                                        \
+        auto tried = (__VA_ARGS__);           \
+        if (!tried) return tried.error();     \
+        ::muster::value_of(std::move(tried)); \
+    })

@@ -12,7 +12,6 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 

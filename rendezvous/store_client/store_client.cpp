@@ -1,7 +1,6 @@
 #include "rendezvous/store_client/store_client.h"
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/store_client/store_connector.h"
 
 namespace muster::rendezvous {

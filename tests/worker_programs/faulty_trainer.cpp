@@ -9,7 +9,6 @@
 #include "muster/context.h"
 #include "muster/section.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "tests/worker_programs/injected_fault.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"

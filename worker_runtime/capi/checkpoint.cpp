@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "muster/preemption.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 
 namespace muster::capi {

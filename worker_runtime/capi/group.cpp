@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "muster/muster_group.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 #include "worker_runtime/context/met_group.h"

@@ -15,7 +15,6 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/failure.h"
 
 namespace muster::capi {

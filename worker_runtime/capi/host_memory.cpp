@@ -1,7 +1,6 @@
 #include "worker_runtime/shared_memory/host_memory.h"
 
 #include "muster/muster_group.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/failure.h"
 
 using namespace muster;

@@ -1,7 +1,6 @@
 #include "muster/loss_scaler.h"
 
 #include "muster/muster_loss_scaler.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 

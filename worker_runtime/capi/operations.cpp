@@ -5,7 +5,6 @@
 
 #include "muster/muster_group.h"
 #include "muster/muster_moves.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 

@@ -5,7 +5,6 @@
 
 #include "muster/distributed_sampler.h"
 #include "muster/elastic_sampler.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/handles.h"
 

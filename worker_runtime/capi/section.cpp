@@ -1,6 +1,5 @@
 #include "muster/section.h"
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/context/progress_reporter.h"
 

@@ -1,6 +1,5 @@
 #include "muster/store.h"
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 

@@ -8,7 +8,6 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/files/loader.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"

@@ -14,7 +14,6 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/verify.h"
 #include "worker_runtime/checkpoint/format/names.h"
 #include "worker_runtime/shared_memory/shared_segment.h"

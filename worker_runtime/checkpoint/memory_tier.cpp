@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/files/loader.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"

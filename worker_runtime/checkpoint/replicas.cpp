@@ -8,7 +8,6 @@
 #include <string>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
 #include "worker_runtime/checkpoint/format/safetensors.h"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
 namespace muster::runtime {

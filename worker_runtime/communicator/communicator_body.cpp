@@ -6,7 +6,6 @@
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/communicator/communicator_lane.h"
 #include "worker_runtime/communicator/profile_range.h"
 #include "worker_runtime/core/parts_table.h"

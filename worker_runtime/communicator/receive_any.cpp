@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/communicator/communicator_body.h"
 #include "worker_runtime/communicator/communicator_lane.h"
 

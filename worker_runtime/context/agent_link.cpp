@@ -14,7 +14,6 @@
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/wire/local/codec.h"
 #include "worker_runtime/transport/poll_timeout.h"
 

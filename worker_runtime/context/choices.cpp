@@ -9,7 +9,6 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/context/agent_link.h"
 #include "worker_runtime/tcp/mesh/interface_address.h"
 

@@ -9,7 +9,6 @@
 #include "muster/section.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/store_client/store_client.h"
 #include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/context_body.h"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/hierarchical/hierarchical_transport.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 #include "worker_runtime/shared_memory/shared_memory_transport.h"

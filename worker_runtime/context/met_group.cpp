@@ -9,7 +9,6 @@
 
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/make_transport.h"
 #include "worker_runtime/context/progress_reporter.h"

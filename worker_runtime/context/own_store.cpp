@@ -1,7 +1,6 @@
 #include "worker_runtime/context/own_store.h"
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/wire/c10d/limits.h"
 
 namespace muster::runtime {

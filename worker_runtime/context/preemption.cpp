@@ -8,7 +8,6 @@
 #include <span>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/context/notices.h"
 
 namespace muster {

@@ -4,7 +4,6 @@
 
 #include "muster/distributed_sampler.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/data/epoch_order.h"
 #include "worker_runtime/data/mixing.h"
 #include "worker_runtime/data/sampler_state.h"

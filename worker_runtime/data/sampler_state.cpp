@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

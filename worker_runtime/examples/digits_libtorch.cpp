@@ -13,7 +13,6 @@
 
 #include "muster/context.h"
 #include "muster/gradient_reducer.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/examples/digits_data.h"
 #include "worker_runtime/examples/trainer_options.h"
 

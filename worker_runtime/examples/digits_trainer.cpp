@@ -16,7 +16,6 @@
 #include "muster/recoverable.h"
 #include "muster/section.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
 

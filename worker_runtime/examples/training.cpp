@@ -6,7 +6,6 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "muster/context.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/gpu_test/test_device.h"
 

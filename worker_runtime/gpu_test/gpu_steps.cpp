@@ -1,5 +1,4 @@
 #include "worker_runtime/gpu_test/gpu_steps.h"
-#include "rendezvous/base/try.h"
 
 #include <stdlib.h>
 

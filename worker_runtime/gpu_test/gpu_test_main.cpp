@@ -16,7 +16,6 @@
 #include <string_view>
 
 #include "rendezvous/base/system/end_with_parent.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/gpu_between.h"
 #include "worker_runtime/gpu_test/gpu_reduce.h"
 #include "worker_runtime/gpu_test/gpu_steps.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/core/parts_table.h"
 #include "worker_runtime/hierarchical/node_reduction.h"
 #include "worker_runtime/shared_memory/shared_group.h"

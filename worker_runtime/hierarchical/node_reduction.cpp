@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_slices.h"

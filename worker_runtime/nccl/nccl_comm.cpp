@@ -4,7 +4,6 @@
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/pace.h"
 
 namespace muster::runtime {

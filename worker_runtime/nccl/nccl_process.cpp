@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 
 extern char** environ;

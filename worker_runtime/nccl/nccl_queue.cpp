@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/pace.h"
 
 namespace muster::runtime {

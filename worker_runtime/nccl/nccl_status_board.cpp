@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

@@ -1,7 +1,6 @@
 // Sends and receives: a communicator of two ranks for each direction of each pair.
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/nccl_transport.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/own_rank.h"

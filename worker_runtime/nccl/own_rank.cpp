@@ -9,7 +9,6 @@
 
 #include "rendezvous/base/kernel/boot_id.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

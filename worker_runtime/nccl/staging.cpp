@@ -1,5 +1,4 @@
 #include "worker_runtime/nccl/staging.h"
-#include "rendezvous/base/try.h"
 
 #include <algorithm>
 

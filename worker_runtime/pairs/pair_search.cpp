@@ -14,7 +14,6 @@
 
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/pairs/network_search.h"
 #include "worker_runtime/pairs/own_machine.h"
 #include "worker_runtime/pairs/pairing.h"

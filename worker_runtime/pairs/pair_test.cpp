@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/context/met_group.h"
 #include "worker_runtime/pairs/sent_segments.h"
 

@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/communicator/profile_range.h"
 
 namespace muster::runtime {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/reducer/reducer_body.h"
 #include "worker_runtime/transport/device_queue.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster {
 

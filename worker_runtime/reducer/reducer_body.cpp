@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/core/step_record.h"
 

@@ -11,7 +11,6 @@
 // weights of all ranks (their samples) must be known before: they are exchanged when the step begins.
 #include "muster/communicator.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/reducer/reducer_body.h"
 #include "worker_runtime/transport/device_queue.h"

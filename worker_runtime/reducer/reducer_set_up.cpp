@@ -5,7 +5,6 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/power_elements.h"
 #include "worker_runtime/communicator/private_memory.h"
 #include "worker_runtime/reducer/reducer_body.h"

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/reducer/reducer_body.h"
 
 namespace muster::runtime {

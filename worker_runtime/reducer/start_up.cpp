@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/transport/device_queue.h"
 
 namespace muster::runtime {

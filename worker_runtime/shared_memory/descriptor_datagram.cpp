@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
 namespace muster::runtime {

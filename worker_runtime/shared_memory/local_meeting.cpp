@@ -17,7 +17,6 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/shared_memory/descriptor_datagram.h"
 
 namespace muster::runtime {

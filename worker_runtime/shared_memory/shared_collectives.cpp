@@ -1,5 +1,4 @@
 #include "worker_runtime/shared_memory/shared_collectives.h"
-#include "rendezvous/base/try.h"
 
 #include <string.h>
 

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/shared_memory/host_memory.h"
 
 namespace muster::runtime {

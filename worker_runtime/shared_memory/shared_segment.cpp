@@ -11,7 +11,6 @@
 
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/tcp_group.h"
 #include "worker_runtime/transport/fd_watch.h"
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/transport/poll_timeout.h"
 

@@ -14,7 +14,6 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/transport/poll_timeout.h"
 

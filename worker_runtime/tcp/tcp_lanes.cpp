@@ -11,7 +11,6 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_socket.h"
 

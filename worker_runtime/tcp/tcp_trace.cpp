@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_group.h"
 #include "worker_runtime/transport/poll_timeout.h"

@@ -11,7 +11,6 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
 #include "worker_runtime/tcp/tcp_channel.h"

@@ -1,6 +1,5 @@
 #include "worker_runtime/wires/device_half_exchange.h"
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/kernels/launch.h"
 #include "worker_runtime/wires/staging.h"
 

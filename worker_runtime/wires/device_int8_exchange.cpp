@@ -1,6 +1,5 @@
 #include "worker_runtime/wires/device_int8_exchange.h"
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/kernels/launch.h"
 
 namespace muster::runtime {

@@ -1,5 +1,4 @@
 #include "worker_runtime/wires/device_power_exchange.h"
-#include "rendezvous/base/try.h"
 
 #include <algorithm>
 

@@ -1,5 +1,4 @@
 #include "worker_runtime/wires/device_residuals.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 

@@ -16,7 +16,6 @@
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/events/event.h"
 
 namespace muster {

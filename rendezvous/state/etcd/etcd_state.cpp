@@ -10,7 +10,6 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread_start.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/state/etcd/http_caller.h"
 #include "rendezvous/state/etcd/record_seal.h"

@@ -11,7 +11,6 @@
 
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/connect/connect_race.h"
 
 namespace muster::rendezvous {

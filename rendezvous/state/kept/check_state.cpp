@@ -17,7 +17,6 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/connect/resolver.h"
 #include "rendezvous/state/etcd/etcd_protocol.h"
 #include "rendezvous/state/etcd/http_caller.h"

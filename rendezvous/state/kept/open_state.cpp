@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "rendezvous/state/etcd/etcd_state.h"
 #include "rendezvous/state/sqlite/sqlite_state.h"
 

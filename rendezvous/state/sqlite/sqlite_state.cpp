@@ -6,7 +6,6 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
-#include "rendezvous/base/try.h"
 
 namespace muster::rendezvous {
 

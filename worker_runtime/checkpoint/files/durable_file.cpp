@@ -14,7 +14,6 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
 namespace muster::runtime {

@@ -14,7 +14,6 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
 

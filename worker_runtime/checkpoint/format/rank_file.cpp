@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
 #include "worker_runtime/checkpoint/format/json_text.h"
 #include "worker_runtime/checkpoint/format/names.h"

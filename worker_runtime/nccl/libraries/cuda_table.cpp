@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/libraries/shared_object.h"
 
 namespace muster::runtime {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh_builder.h"
 #include "worker_runtime/tcp/mesh/tcp_partners.h"
