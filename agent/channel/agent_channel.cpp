@@ -336,9 +336,8 @@ Result<ClosingPtr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std:
                                                     std::vector<MemoryHandover> snapshots,
                                                     std::vector<MemoryHandover> copies) {
     std::string address = fresh_address(local_rank);
-    auto socket = listen_locally(std::string_view(address).substr(1), "a worker");
-    if (socket.has_error()) return socket.error();
-    std::shared_ptr<AgentChannel> made(new AgentChannel(loop, std::move(address), std::move(socket.value())));
+    auto socket = MUSTER_TRY(listen_locally(std::string_view(address).substr(1), "a worker"));
+    std::shared_ptr<AgentChannel> made(new AgentChannel(loop, std::move(address), std::move(socket)));
     for (auto* handovers : {&snapshots, &copies}) {
         for (auto& gift : *handovers) gift.earlier = true;
     }

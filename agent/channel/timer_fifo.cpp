@@ -70,10 +70,9 @@ Result<void> TimerFifo::open(std::map<std::string, std::string>& environment, co
         directory_ = std::move(made);
         path = cat(directory_, "/watchdog_timer_", ::getpid());
     }
-    auto fifo = make_fifo(path);
-    if (!fifo) return fifo.error();
+    auto fifo = MUSTER_TRY(make_fifo(path));
     path_ = path;
-    fifo_.assign(fifo->release());
+    fifo_.assign(fifo.release());
     wait_for_requests();
     return {};
 }

@@ -112,9 +112,8 @@ void CommandSocket::close() {
 Result<ClosingPtr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
                                                       OnCommand on_command) {
     const CommandAddress address{.user = ::geteuid(), .pid = ::getpid(), .token = fresh_token(), .job = job};
-    auto socket = listen_locally(write_command_address(address), "commands");
-    if (socket.has_error()) return socket.error();
-    std::shared_ptr<CommandSocket> made(new CommandSocket(loop, std::move(socket.value()), std::move(on_command)));
+    auto socket = MUSTER_TRY(listen_locally(write_command_address(address), "commands"));
+    std::shared_ptr<CommandSocket> made(new CommandSocket(loop, std::move(socket), std::move(on_command)));
     made->wait();
     return closing(std::move(made));
 }

@@ -80,9 +80,7 @@ Result<void> FaultInjector::into_worker(Worker& worker, const native::Fault& fau
     using native::FaultKind;
     if (!worker.pidfd.valid()) return Error{Errc::unsupported, "this kernel has no pidfd_open (it is older than 5.3)"};
     if (fault.kind == FaultKind::out_of_memory) {
-        auto starved = StarvedWorker::starve(worker.pid, worker.pidfd.get());
-        if (!starved) return starved.error();
-        worker.starved.emplace(std::move(*starved));
+        worker.starved.emplace(MUSTER_TRY(StarvedWorker::starve(worker.pid, worker.pidfd.get())));
     } else if (auto sent = send(worker.pidfd, fault.kind == FaultKind::kill ? SIGKILL : SIGSTOP); !sent) {
         return sent;
     }

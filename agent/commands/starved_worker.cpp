@@ -89,9 +89,7 @@ Result<StarvedWorker> StarvedWorker::starve(std::int32_t pid, int process) {
     const auto found = find_memory_group();
     if (!found) return Error{Errc::unsupported, "no memory cgroup is visible here, so the fault oom is not available"};
     const bool second = found->oom_file.ends_with("memory.events");
-    auto made = make_group(found->group.path, second, pid);
-    if (!made) return made.error();
-    const auto& directory = made.value();
+    const auto directory = MUSTER_TRY(make_group(found->group.path, second, pid));
     const auto removed = [&directory](Error error) {
         ::rmdir(directory.c_str());
         return error;

@@ -42,9 +42,8 @@ Result<std::vector<std::string>> round_variables(const std::vector<std::string>&
 Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment,
                                                         const std::vector<std::uint32_t>& kept) {
     send_progress(assignment);
-    const auto run = logs_.run_directory();
-    if (run.has_error()) return run.error();
-    attempt_ = attempt_directory(run.value(), assignment.restart_count);
+    const auto run = MUSTER_TRY(logs_.run_directory());
+    attempt_ = attempt_directory(run, assignment.restart_count);
     assignment_ = assignment;
     wants_look_ = looks_ = false;
     saved_step_ = shared_step_ = -1;  // Another node may have had rank 0 since, and saved more.
@@ -57,17 +56,15 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     workers_.resize(config_.workers.worker_count);
     channels_.resize(config_.workers.worker_count);
     if (torch_.wanted())
-        if (auto laid = torch_.lay(run.value()); !laid) log(LogLevel::info, laid.error().context);
+        if (auto laid = torch_.lay(run); !laid) log(LogLevel::info, laid.error().context);
     std::vector<WorkerCommand> commands;
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
         if (std::find(kept.begin(), kept.end(), local_rank) != kept.end()) {
-            if (auto resumed = resume(local_rank); !resumed) return resumed.error();
+            MUSTER_TRY(resume(local_rank));
             continue;
         }
         workers_[local_rank] = {};
-        auto command = make_one(local_rank, 0);
-        if (command.has_error()) return command.error();
-        commands.push_back(std::move(command.value()));
+        commands.push_back(MUSTER_TRY(make_one(local_rank, 0)));
     }
     kept_channels_.clear();
     last_round_ = assignment.round;
@@ -95,10 +92,9 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
                                                          ? cat("round-", last_round_)
                                                          : cat("round-", last_round_, "-start-", again_count));
     }
-    auto environment = make_environment(local_rank, logs, again_count);
-    if (environment.has_error()) return environment.error();
+    auto environment = MUSTER_TRY(make_environment(local_rank, logs, again_count));
     workers_[local_rank] = logs;
-    auto command = lasting_command(local_rank, std::move(environment.value()));
+    auto command = lasting_command(local_rank, std::move(environment));
     command.heading = again_count == 0 ? cat(log_heading, assignment_.round, " ---")
                                        : cat(log_heading, assignment_.round, ", start ", again_count + 1, " ---");
     command.owner = log_owner(assignment_, local_rank);
@@ -161,13 +157,11 @@ Result<std::vector<std::string>> WorkerCommands::make_environment(std::uint32_t 
 
 /// What a new process finds in its environment, a held one gets by Resumed.
 Result<void> WorkerCommands::resume(std::uint32_t local_rank) {
-    const auto environment = make_environment(local_rank, workers_[local_rank], 0);
-    if (environment.has_error()) return environment.error();
-    auto variables = round_variables(environment.value());
-    if (variables.has_error()) return variables.error();
+    const auto environment = MUSTER_TRY(make_environment(local_rank, workers_[local_rank], 0));
+    auto variables = MUSTER_TRY(round_variables(environment));
     const auto before = std::move(kept_channels_[local_rank]);
     kept_channels_.erase(local_rank);
-    if (before) before->send(local::Resumed{std::move(variables.value())});
+    if (before) before->send(local::Resumed{std::move(variables)});
     return {};
 }
 

@@ -42,12 +42,11 @@ Result<std::vector<char>> read_memory(int memory) {
 }  // namespace
 
 Result<void> FlightFiles::keep(int memory, const std::string& path) {
-    auto bytes = read_memory(memory);
-    if (!bytes) return bytes.error();
+    auto bytes = MUSTER_TRY(read_memory(memory));
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record ", path));
     if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
-    if (!write_whole(file.get(), {bytes->data(), bytes->size()})) {
+    if (!write_whole(file.get(), {bytes.data(), bytes.size()})) {
         Error error = error_from_errno(errno, cat("write the flight record ", path));
         ::unlink(path.c_str());  // half a record says less than none
         return error;

@@ -74,11 +74,10 @@ Result<SideProcess> start_side_process(std::vector<std::string> words, const std
     child.output = FileDescriptor(ends[0]);
     const FileDescriptor childs_end(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    const auto in = input.empty() ? Result<FileDescriptor>(FileDescriptor()) : filled_pipe(input, name);
-    if (!in) return in.error();
+    const auto in = input.empty() ? FileDescriptor() : MUSTER_TRY(filled_pipe(input, name));
     SpawnTerms terms;
-    if (in->valid())
-        ::posix_spawn_file_actions_adddup2(&terms.actions, in->get(), STDIN_FILENO);
+    if (in.valid())
+        ::posix_spawn_file_actions_adddup2(&terms.actions, in.get(), STDIN_FILENO);
     else
         ::posix_spawn_file_actions_addopen(&terms.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&terms.actions, childs_end.get(), STDOUT_FILENO);

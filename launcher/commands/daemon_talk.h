@@ -30,10 +30,9 @@ class DaemonTalk {
     /// A message of this type; another one is an error. That of a refusal is the daemon's own sentence.
     template <class Wanted>
     Result<Wanted> hear() {
-        auto message = next();
-        if (!message) return message.error();
-        if (auto* wanted = std::get_if<Wanted>(&*message)) return std::move(*wanted);
-        return Error{Errc::bad_frame, cat("it answered with an unexpected message, ", native::name(*message),
+        auto message = MUSTER_TRY(next());
+        if (auto* wanted = std::get_if<Wanted>(&message)) return std::move(*wanted);
+        return Error{Errc::bad_frame, cat("it answered with an unexpected message, ", native::name(message),
                                           "; is it a different version of muster?")};
     }
     /// Says that nothing more follows, and waits until the daemon has read everything. Errors as those of begin.

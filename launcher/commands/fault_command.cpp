@@ -107,13 +107,9 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
                                                {"--for", &length},
                                                {"--stopped", &share}}));
     if (places.empty()) return wrong("the fault is missing; write muster fault KIND TARGET (see muster fault --help)");
-    const auto kind = read_kind(places.front());
-    if (!kind) return kind.error();
-    order.fault.kind = *kind;
-    if (auto target = read_target({places.begin() + 1, places.end()}, order); !target) return target.error();
-    if (!length.empty()) {
-        order.fault.for_ms = MUSTER_TRY(read_time(length));
-    }
+    order.fault.kind = MUSTER_TRY(read_kind(places.front()));
+    MUSTER_TRY(read_target({places.begin() + 1, places.end()}, order));
+    if (!length.empty()) order.fault.for_ms = MUSTER_TRY(read_time(length));
     const auto percent = share.empty() ? std::optional<std::int64_t>() : whole_number(share, 1, 99);
     if (!share.empty() && !percent) return wrong(cat("--stopped '", share, "' is not a percentage from 1 to 99"));
     if (percent && *kind != FaultKind::slow) return wrong("--stopped applies only to slow");

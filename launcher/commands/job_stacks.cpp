@@ -19,12 +19,10 @@ constexpr std::size_t nodes_at_a_time = 16;
 
 Result<std::string> ask_agent(const Endpoint& agent, const std::string& target, const std::vector<Way>& ways) {
     const auto deadline = std::chrono::steady_clock::now() + node_limit;
-    const auto addresses = look_up(agent, deadline);
-    if (!addresses) return addresses.error();
-    auto got = http_get(*addresses, target, ways, 0, deadline);
-    if (!got) return got.error();
-    if (got->status == 200) return std::move(got->body);
-    return Error{Errc::refused, cat("it answers ", got->status, ": ", trim(got->body))};
+    const auto addresses = MUSTER_TRY(look_up(agent, deadline));
+    auto got = MUSTER_TRY(http_get(addresses, target, ways, 0, deadline));
+    if (got.status == 200) return std::move(got.body);
+    return Error{Errc::refused, cat("it answers ", got.status, ": ", trim(got.body))};
 }
 
 }  // namespace

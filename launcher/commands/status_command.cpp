@@ -149,11 +149,10 @@ Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std
                                    {"--watch", take_watch}});
         std::ranges::replace(words, "--watch", "--watch=2");  // Its value is optional, and joined.
     }
-    auto jobs = read_words(verb, words, known);
-    if (!jobs) return jobs.error();
-    if (!options.job.empty()) jobs->push_back(options.job);
-    if (jobs->size() > 1) return wrong(cat("one job at a time: got '", (*jobs)[0], "' and '", (*jobs)[1], "'"));
-    if (!jobs->empty()) options.job = jobs->front();
+    auto jobs = MUSTER_TRY(read_words(verb, words, known));
+    if (!options.job.empty()) jobs.push_back(options.job);
+    if (jobs.size() > 1) return wrong(cat("one job at a time: got '", jobs[0], "' and '", jobs[1], "'"));
+    if (!jobs.empty()) options.job = jobs.front();
     if (options.once && options.watch) return wrong("--once and --watch contradict each other; write one of them");
     const bool shows_events = options.events || !options.plot.empty();
     if (shows_events && options.watch) return wrong("--plot and --events look once; leave out --watch");

@@ -32,27 +32,23 @@ Result<std::vector<Way>> find_ways(const Environment& environment, std::string_v
 Result<StatusSource> StatusSource::find(std::string_view where, const Environment& environment, bool insecure) {
     const auto endpoint = parse_endpoint(where, usual_port);
     if (!endpoint) return Error{Errc::invalid_argument, cat("--rdzv-endpoint: ", endpoint.error().context)};
-    auto ways = find_ways(environment, {}, rendezvous::status_key, insecure);
-    if (!ways) return ways.error();
     StatusSource source(*endpoint);
-    source.ways_ = *std::move(ways);
+    source.ways_ = MUSTER_TRY(find_ways(environment, {}, rendezvous::status_key, insecure));
     return source;
 }
 
 Result<std::string> StatusSource::ask(Duration limit, const std::string& target, Interruption* interruption) const {
     const auto deadline = std::chrono::steady_clock::now() + limit;
-    const auto addresses = look_up(endpoint_, deadline);
-    if (!addresses) return addresses.error();
-    auto got = http_get(*addresses, target, ways_, *accepted_, deadline, interruption);
-    if (!got) return got.error();
-    if (got->status == 401)
+    const auto addresses = MUSTER_TRY(look_up(endpoint_, deadline));
+    auto got = MUSTER_TRY(http_get(addresses, target, ways_, *accepted_, deadline, interruption));
+    if (got.status == 401)
         return Error{Errc::permission_denied,
                      cat(ways_.front() ? "it has another secret than this node" : "it has a secret",
                          "; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host")};
-    *accepted_ = got->way;
-    if (got->status == 200) return std::move(got->body);
-    return Error{got->status == 404 ? Errc::not_found : Errc::refused,
-                 cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
+    *accepted_ = got.way;
+    if (got.status == 200) return std::move(got.body);
+    return Error{got.status == 404 ? Errc::not_found : Errc::refused,
+                 cat("it answers ", got.status, ": ", printable_line(trim(got.body)))};
 }
 
 StatusPoll::StatusPoll(const StatusSource& source, Duration interval, std::string target)

@@ -29,9 +29,7 @@ GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
 }  // namespace
 
 Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
-    auto loaded = GpuDriver::load(library);
-    if (!loaded) return loaded.error();
-    const auto& nvml = *loaded;
+    const auto nvml = MUSTER_TRY(GpuDriver::load(library));
     unsigned count = 0;
     std::vector<GpuDevice> devices;
     const auto failed = nvml.device_count(&count);

@@ -163,11 +163,10 @@ Result<Listeners> open_listeners(const LaunchConfig& config) {
 
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig& config, rendezvous::EventLoop& loop,
                                                              rendezvous::DaemonConfig daemon) {
-    auto listeners = open_listeners(config);
-    if (!listeners) return listeners.error();
-    auto first = std::move(listeners->front());
-    listeners->erase(listeners->begin());
-    return rendezvous::Daemon::open(loop, std::move(daemon), nullptr, std::move(first), *std::move(listeners));
+    auto listeners = MUSTER_TRY(open_listeners(config));
+    auto first = std::move(listeners.front());
+    listeners.erase(listeners.begin());
+    return rendezvous::Daemon::open(loop, std::move(daemon), nullptr, std::move(first), std::move(listeners));
 }
 
 rendezvous::DaemonConfig embedded_daemon(const LaunchConfig& config, const DaemonCallbacks& callbacks) {

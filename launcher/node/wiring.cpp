@@ -171,15 +171,14 @@ Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config, std::sh
 
 /// The numbers of the workers' GPUs on this host.
 Result<std::vector<std::size_t>> gpu_numbers(const LaunchConfig& config, const Environment& environment) {
-    const auto devices = ask_for_gpus();
-    if (!devices) return devices.error();
+    const auto devices = MUSTER_TRY(ask_for_gpus());
     // A library in NVML's place tells of another host.
     const auto count = lookup(environment, "MUSTER_NVML_LIBRARY") ? 0 : host_gpu_count();
-    if (devices->size() < count)
-        return Error{Errc::unsupported, cat("only ", devices->size(), " of the host's ", count,
+    if (devices.size() < count)
+        return Error{Errc::unsupported, cat("only ", devices.size(), " of the host's ", count,
                                             " GPUs are visible here, so their numbers on the host are not known; let "
                                             "the scheduler's prolog write these files")};
-    return gpus_of_workers(*devices, lookup(environment, "CUDA_VISIBLE_DEVICES"), config.workers_per_node);
+    return gpus_of_workers(devices, lookup(environment, "CUDA_VISIBLE_DEVICES"), config.workers_per_node);
 }
 
 /// No job fails for it.

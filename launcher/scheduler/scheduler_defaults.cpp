@@ -112,9 +112,8 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
     const auto place = place_of(given);
     // Everything is given, as for torchrun: several processes on a host are intended.
     if (place != Place::open && is_given(given, "nnodes")) return defaults;
-    const auto process = mpi_process(environment);
-    if (!process) return process.error();
-    if (process->rank_on_host > 0) {
+    const auto process = MUSTER_TRY(mpi_process(environment));
+    if (process.rank_on_host > 0) {
         defaults.nothing_to_do =
             "this process exits: mpirun started another muster on this host, which starts the workers; write mpirun "
             "-npernode 1 "
@@ -122,33 +121,33 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
             "-ppn 1), and --nproc-per-node for the number of workers";
         return defaults;
     }
-    if (process->is_bound && process->rank == 0)
+    if (process.is_bound && process.rank == 0)
         defaults.notes.push_back(
             "mpirun bound muster, and thus all its workers, to some of the CPUs; write mpirun --bind-to none, and "
             "muster --numa-binding to bind workers");
-    if (place == Place::open && process->host_count > 1) {
-        if (process->mpirun_addresses.empty())
+    if (place == Place::open && process.host_count > 1) {
+        if (process.mpirun_addresses.empty())
             return Error{Errc::invalid_argument,
-                         cat("--rdzv-endpoint is missing: this is process ", process->rank,
+                         cat("--rdzv-endpoint is missing: this is process ", process.rank,
                              " of mpirun, which does not report the host of the first one; write --rdzv-endpoint "
                              "HOST:PORT with one of the hosts, or --from=none if each process runs its own job")};
-        defaults.is_host = process->rank == 0;
-        if (*defaults.is_host) defaults.own_addresses = process->mpirun_addresses;
+        defaults.is_host = process.rank == 0;
+        if (*defaults.is_host) defaults.own_addresses = process.mpirun_addresses;
     }
     const Offers offer(given, defaults);
-    offer("nnodes", "mpirun", cat(process->host_count));
-    if (process->host_count == 1) return defaults;
+    offer("nnodes", "mpirun", cat(process.host_count));
+    if (process.host_count == 1) return defaults;
     if (place != Place::fixed) offer("rdzv-backend", "mpirun", "c10d");
     if (place == Place::open)
         offer("rdzv-endpoint", "OMPI_MCA_orte_hnp_uri",
-              describe(Endpoint{join(process->mpirun_addresses, ","), process->port}));
+              describe(Endpoint{join(process.mpirun_addresses, ","), process.port}));
     // A musterd would treat two jobs with one id as one job.
-    if (process->job.empty() && place != Place::fixed && !is_given(given, "rdzv-id"))
+    if (process.job.empty() && place != Place::fixed && !is_given(given, "rdzv-id"))
         return Error{Errc::invalid_argument,
                      "--rdzv-id is missing: this mpirun reports no job id; write --rdzv-id NAME, the same for all its "
                      "processes and different for each job"};
-    if (!process->job.empty()) offer("rdzv-id", "mpirun", process->job);
-    if (process->one_on_each) offer("node-rank", "mpirun", cat(process->rank));
+    if (!process.job.empty()) offer("rdzv-id", "mpirun", process.job);
+    if (process.one_on_each) offer("node-rank", "mpirun", cat(process.rank));
     return defaults;
 }
 
@@ -203,10 +202,9 @@ Result<SchedulerDefaults> of_slurm(const Environment& environment, const GivenVa
     // The signal of --signal=USR1. Explicit signal options disable this default.
     const bool plain = !is_given(given, "preemption-signal") && !is_given(given, "signals-to-handle");
     if (place_of(given) == Place::open && !meets_nobody(given)) {
-        const auto task = slurm_task(environment);
-        if (!task) return task.error();
-        if (auto lacking = lacks_gpus(*task, given); lacking && task->task_on_host == 0) return *lacking;
-        defaults = of_task(*task, given);
+        const auto task = MUSTER_TRY(slurm_task(environment));
+        if (auto lacking = lacks_gpus(task, given); lacking && task.task_on_host == 0) return *lacking;
+        defaults = of_task(task, given);
     }
     if (plain) defaults.values.push_back({"preemption-signal", "SLURM_JOB_ID", "USR1"});
     return defaults;

@@ -11,11 +11,7 @@ namespace muster::rendezvous {
 
 Result<std::unique_ptr<DaemonEvents>> DaemonEvents::open(const std::string& directory) {
     std::unique_ptr<EventFile> file;
-    if (!directory.empty()) {
-        auto opened = EventFile::open_in(directory, EventFile::daemon_rotation);
-        if (!opened) return opened.error();
-        file = *std::move(opened);
-    }
+    if (!directory.empty()) file = MUSTER_TRY(EventFile::open_in(directory, EventFile::daemon_rotation));
     return std::unique_ptr<DaemonEvents>(new DaemonEvents(std::move(file)));
 }
 

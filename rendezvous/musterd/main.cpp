@@ -117,9 +117,7 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
         listeners.push_back(*std::move(adopted));
     }
     if (!listeners.empty()) return listeners;
-    auto opened = rendezvous::Listener::open(wanted);
-    if (!opened) return opened.error();
-    listeners.push_back(*std::move(opened));
+    listeners.push_back(MUSTER_TRY(rendezvous::Listener::open(wanted)));
     return listeners;
 }
 

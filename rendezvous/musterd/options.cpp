@@ -76,12 +76,11 @@ std::vector<std::string> option_names(const options::options_description& known)
 
 Result<options::parsed_options> read_options(const std::string& path, const options::options_description& known,
                                              OptionPlaces& places) {
-    auto text = read_config_file(path);
-    if (!text) return text.error();
+    auto text = MUSTER_TRY(read_config_file(path));
     const auto wrong = [&path](std::size_t line, std::string_view why) {
         return Error{Errc::invalid_argument, cat(path, ":", line, ": ", why)};
     };
-    const auto config = parse_config(*text);
+    const auto config = parse_config(text);
     if (!config.complaints.empty()) return wrong(config.complaints.front().line, config.complaints.front().why);
     auto names = option_names(known);
     for (const char* not_here : {"config", "check", "help", "status-token", "version"}) std::erase(names, not_here);

@@ -91,11 +91,10 @@ Error listen_error(const ListenConfig& config, int number) {
 }  // namespace
 
 Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
-    auto addresses = addresses_to_bind(config.address);
-    if (!addresses) return addresses.error();
+    auto addresses = MUSTER_TRY(addresses_to_bind(config.address));
     int number = EADDRNOTAVAIL;
     for (std::uint32_t port = config.ports.first; port <= config.ports.last; ++port) {
-        for (const SocketAddress& address : *addresses) {
+        for (const SocketAddress& address : addresses) {
             const Bound bound = bind_and_listen(address, static_cast<std::uint16_t>(port));
             if (bound.fd >= 0) {
                 return std::unique_ptr<Listener>(new Listener(bound.fd, config));

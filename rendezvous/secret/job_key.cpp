@@ -83,13 +83,12 @@ JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted) {
 }
 
 Result<std::vector<JobKey>> find_job_keys(const ValueOf& value_of, std::string_view job) {
-    const auto in_use = find_secret(value_of);
-    if (!in_use) return in_use.error();
-    auto secrets = accepted_with(*in_use, value_of);
+    const auto in_use = MUSTER_TRY(find_secret(value_of));
+    auto secrets = accepted_with(in_use, value_of);
     if (!secrets) {
         static std::atomic<bool> told = false;  // a program may ask for the keys of several jobs
         if (!told.exchange(true)) log(LogLevel::warning, secrets.error().context, "; only the secret in use is tried");
-        secrets = std::vector<Secret>{*in_use};
+        secrets = std::vector<Secret>{in_use};
     }
     std::vector<JobKey> keys;
     for (const auto& secret : *secrets) keys.push_back(job_key(secret, job));

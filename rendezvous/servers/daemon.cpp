@@ -317,11 +317,7 @@ Daemon::Daemon(EventLoop& loop) : loop_(loop) {}
 Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state,
                                              std::unique_ptr<Listener> listener,
                                              std::vector<std::unique_ptr<Listener>> more) {
-    if (!listener) {
-        auto opened = Listener::open(config.listen);
-        if (!opened) return opened.error();
-        listener = *std::move(opened);
-    }
+    if (!listener) listener = MUSTER_TRY(Listener::open(config.listen));
     if (!state) state = std::make_unique<MemoryState>();
     auto daemon = std::unique_ptr<Daemon>(new Daemon(loop));
     Result<void> serving;

@@ -57,13 +57,12 @@ struct MetricsPort::Server {
 MetricsPort::MetricsPort(EventLoop& loop) : loop_(loop) {}
 
 Result<std::unique_ptr<MetricsPort>> MetricsPort::open(EventLoop& loop, MetricsPortConfig config) {
-    auto listener = Listener::open(config.listen);
-    if (!listener) return listener.error();
+    auto listener = MUSTER_TRY(Listener::open(config.listen));
     std::unique_ptr<MetricsPort> opened(new MetricsPort(loop));
-    opened->place_ = describe(Endpoint{(*listener)->address(), (*listener)->port()});
+    opened->place_ = describe(Endpoint{listener->address(), listener->port()});
     Result<void> serving;
     loop.invoke([&] {
-        opened->server_ = std::make_unique<Server>(loop, *std::move(listener), std::move(config));
+        opened->server_ = std::make_unique<Server>(loop, std::move(listener), std::move(config));
         serving = opened->server_->station.start();
     });
     if (!serving) return serving.error();

@@ -138,13 +138,12 @@ class RoundStore::Implementation final : EventLoop::Ticker {
 RoundStore::RoundStore(EventLoop& loop) : loop_(loop) {}
 
 Result<std::unique_ptr<RoundStore>> RoundStore::open(EventLoop& loop, RoundStoreConfig config) {
-    auto listener = Listener::open(config.listen);
-    if (!listener) return listener.error();
+    auto listener = MUSTER_TRY(Listener::open(config.listen));
     auto store = std::unique_ptr<RoundStore>(new RoundStore(loop));
     const bool waits = config.waits;
     Result<void> serving;
     loop.invoke([&] {
-        store->implementation_ = std::make_unique<Implementation>(loop, std::move(*listener), std::move(config));
+        store->implementation_ = std::make_unique<Implementation>(loop, std::move(listener), std::move(config));
         if (!waits) serving = store->implementation_->serve_all();
     });
     if (!serving) return with_context(serving.error(), "the round's store");

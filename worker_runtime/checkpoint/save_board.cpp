@@ -77,10 +77,9 @@ Result<std::uint32_t> SaveBoard::result_of(std::uint64_t save, int rank, Instant
         return Error{Errc::timed_out, "has not written its part in time"};
     }
     (void)store_->erase(rank_key(save, rank));
-    auto said = read_word(*word);
-    if (!said) return said.error();
+    auto said = MUSTER_TRY(read_word(*word));
     std::uint32_t checksum = 0;
-    if (!parse_crc(*said, checksum)) return Error{Errc::bad_frame, "reported no checksum"};
+    if (!parse_crc(said, checksum)) return Error{Errc::bad_frame, "reported no checksum"};
     return checksum;
 }
 

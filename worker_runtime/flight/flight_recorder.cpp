@@ -54,15 +54,14 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
 }  // namespace
 
 Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts, const std::string& folder) {
-    auto file = open_ring(facts, folder);
-    if (!file) return file.error();
+    auto file = MUSTER_TRY(open_ring(facts, folder));
     // The space is reserved here, so that a full disk is an error now and not a SIGBUS at the first operation.
-    if (const int failed = ::posix_fallocate(file->get(), 0, static_cast<off_t>(flight_ring_bytes)); failed != 0) {
+    if (const int failed = ::posix_fallocate(file.get(), 0, static_cast<off_t>(flight_ring_bytes)); failed != 0) {
         return error_from_errno(failed, cat("reserve ", flight_ring_bytes >> 10, " KiB for the flight record"));
     }
-    void* const memory = ::mmap(nullptr, flight_ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+    void* const memory = ::mmap(nullptr, flight_ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (memory == MAP_FAILED) return error_from_errno(errno, "map the flight record");
-    std::shared_ptr<FlightRecorder> recorder(new FlightRecorder(std::move(*file), static_cast<std::byte*>(memory)));
+    std::shared_ptr<FlightRecorder> recorder(new FlightRecorder(std::move(file), static_cast<std::byte*>(memory)));
     FlightHeader& header = *new (memory) FlightHeader;
     header.rank = facts.rank;
     header.world = facts.world;

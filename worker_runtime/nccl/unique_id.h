@@ -21,12 +21,11 @@ inline std::string text_of(const ncclUniqueId& id, const WireSecurity& security,
 
 inline Result<ncclUniqueId> id_of(const std::string& text, const WireSecurity& security, std::string_view key) {
     ncclUniqueId id;
-    const auto opened = open_text(security, key, text);
-    if (!opened) return opened.error();
-    if (opened->size() != sizeof id.internal) {
-        return Error{Errc::bad_frame, cat("the store holds no unique id of NCCL, but ", opened->size(), " bytes")};
+    const auto opened = MUSTER_TRY(open_text(security, key, text));
+    if (opened.size() != sizeof id.internal) {
+        return Error{Errc::bad_frame, cat("the store holds no unique id of NCCL, but ", opened.size(), " bytes")};
     }
-    std::memcpy(id.internal, opened->data(), sizeof id.internal);
+    std::memcpy(id.internal, opened.data(), sizeof id.internal);
     return id;
 }
 

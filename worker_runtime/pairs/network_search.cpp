@@ -43,13 +43,12 @@ class NetworkSearch {
     Result<Failing> failing_of(const std::vector<NodeGroup>& ranks) {
         if (std::chrono::steady_clock::now() >= deadline_)
             return Error{Errc::timed_out, cat("the test of networks took longer than ", describe(time_max))};
-        const auto results = rounds_.test(ranks, network_.name);
-        if (!results) return results.error();
+        const auto results = MUSTER_TRY(rounds_.test(ranks, network_.name));
         if (!rounds_.silent().empty())
             return Error{Errc::timed_out, cat("rank ", *rounds_.silent().begin(), " did not answer")};
         Failing failing;
         for (std::size_t i = 0; i < ranks.size(); ++i)
-            if (!(*results)[i].passed) failing.emplace_back(ranks[i], (*results)[i].why);
+            if (!results[i].passed) failing.emplace_back(ranks[i], results[i].why);
         return failing;
     }
 
@@ -60,12 +59,11 @@ class NetworkSearch {
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
             std::vector<NodeGroup> ranks;
             for (const auto& [a, b] : pairs) ranks.push_back({rank(a), rank(b)});
-            const auto failing = failing_of(ranks);
-            if (!failing) return failing.error();
-            for (const auto& [pair, why] : *failing) why_[pair] = why;
+            const auto failing = MUSTER_TRY(failing_of(ranks));
+            for (const auto& [pair, why] : failing) why_[pair] = why;
             for (std::size_t i = 0; i < pairs.size(); ++i)
                 pairing.told(pairs[i],
-                             std::ranges::find(*failing, ranks[i], &Failing::value_type::first) == failing->end());
+                             std::ranges::find(failing, ranks[i], &Failing::value_type::first) == failing.end());
             const auto failed_count = static_cast<std::size_t>(pairing.round_count()) * pairs.size();
             if (pairing.groups().empty() && failed_count >= needed) return record({}, why_of({}));
         }

@@ -113,18 +113,17 @@ Result<void> TcpLanes::check_deadline(const RunTerms& terms) {
     if (now() < terms.deadline) return {};
     const auto owing = awaited();
     group_.waits_for(this, owing);
-    const auto late = group_.trace(owing, operations_);
-    if (!late) return late.error();
+    const auto late = MUSTER_TRY(group_.trace(owing, operations_));
     const auto is_partner = [this](int peer) {
         return std::binary_search(group_.partners().begin(), group_.partners().end(), peer);
     };
-    const bool came = std::all_of(late->ranks.begin(), late->ranks.end(), [&](int peer) {
+    const bool came = std::all_of(late.ranks.begin(), late.ranks.end(), [&](int peer) {
         return is_partner(peer) && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
     });
     // Who is no partner has sent no header here, in whatever operation it is.
-    const bool partners_only = std::all_of(late->ranks.begin(), late->ranks.end(), is_partner);
+    const bool partners_only = std::all_of(late.ranks.begin(), late.ranks.end(), is_partner);
     return group_.fail(Errc::timed_out,
-                       cat(doing(), " on communicator ", group_.id(), " timed out: ", late->names,
+                       cat(doing(), " on communicator ", group_.id(), " timed out: ", late.names,
                            came                                 ? " reached it, but did not finish it"
                            : partners_only || group_.is_whole() ? " did not reach it"
                                                                 : " did not reach it, or did not finish it"),

@@ -36,12 +36,11 @@ Result<std::optional<TlsFiles>> tls_files(std::string_view protocol, TlsFiles gi
 
 Result<EtcdLogin> read_etcd_login(const std::string& path) {
     if (path.empty()) return EtcdLogin{};
-    const auto text = read_private_file(path, "etcd's login file", "write USER:PASSWORD into it");
-    if (!text) return text.error();
-    const auto colon = text->find(':');
-    if (colon == 0 || colon == std::string::npos || colon + 1 == text->size())
+    const auto text = MUSTER_TRY(read_private_file(path, "etcd's login file", "write USER:PASSWORD into it"));
+    const auto colon = text.find(':');
+    if (colon == 0 || colon == std::string::npos || colon + 1 == text.size())
         return Error{Errc::invalid_argument, cat("etcd's login file ", path, " does not hold USER:PASSWORD")};
-    return EtcdLogin{text->substr(0, colon), text->substr(colon + 1)};
+    return EtcdLogin{text.substr(0, colon), text.substr(colon + 1)};
 }
 
 std::string prefix_for(std::string prefix, std::string_view name) {

@@ -106,10 +106,9 @@ Result<std::uint64_t> safetensors_data_begin(std::string_view first_bytes, std::
 }
 
 Result<SafetensorsHeader> parse_safetensors(std::string_view head, std::uint64_t file_bytes) {
-    auto data_begin = safetensors_data_begin(head, file_bytes);
-    if (!data_begin) return data_begin.error();
-    MUSTER_CHECK(head.size() >= *data_begin, head.size(), *data_begin);
-    const auto body = head.substr(safetensors_length_bytes, *data_begin - safetensors_length_bytes);
+    auto data_begin = MUSTER_TRY(safetensors_data_begin(head, file_bytes));
+    MUSTER_CHECK(head.size() >= data_begin, head.size(), data_begin);
+    const auto body = head.substr(safetensors_length_bytes, data_begin - safetensors_length_bytes);
     if (!body.starts_with('{')) return bad("the header does not begin with {");
     SafetensorsEvents events;
     if (!nlohmann::json::sax_parse(body.begin(), body.end(), &events)) return bad(events.trouble());
@@ -118,7 +117,7 @@ Result<SafetensorsHeader> parse_safetensors(std::string_view head, std::uint64_t
     std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
         return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
-    if (auto fine = check_layout(header.tensors, file_bytes - *data_begin); !fine) return fine.error();
+    if (auto fine = check_layout(header.tensors, file_bytes - data_begin); !fine) return fine.error();
     return header;
 }
 

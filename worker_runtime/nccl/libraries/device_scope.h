@@ -18,8 +18,7 @@ class DeviceScope {
     /// `cuda` must outlive the result.
     static Result<DeviceScope> enter(const CudaTable& cuda, int device) {
         DeviceScope scope(cuda);
-        auto used = cuda.check(cuda.set_device(device), cat("use GPU ", device));
-        if (!used) return used.error();
+        MUSTER_TRY(cuda.check(cuda.set_device(device), cat("use GPU ", device)));
         return scope;
     }
     ~DeviceScope() {
