@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/diagnosis/suspect.h"
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -59,15 +60,6 @@ json as_json(const ActivityGroup& group) {
             {"inside", one.inside}, {"place", one.place}};
 }
 
-std::string_view name(NodePart part) {
-    switch (part) {
-        case NodePart::ran: return "ran";
-        case NodePart::spare: return "spare";
-        case NodePart::late: return "late";
-    }
-    return "unknown";
-}
-
 struct Outcome {
     json& out;
     const ReportContext& context;
@@ -78,7 +70,7 @@ struct Outcome {
     }
     void operator()(const JobSucceeded& end) const {
         tell("succeeded", why_idle(end.part, end.unhealthy, context));
-        out["part"] = name(end.part);
+        out["part"] = enumerator_name(end.part);
         if (!end.unhealthy.empty()) out["unhealthy"] = end.unhealthy;
         if (!end.goodput.empty()) out["goodput"] = end.goodput;
     }
@@ -86,7 +78,7 @@ struct Outcome {
         const auto& end = failed.report;
         tell(end.outcome == native::JobOutcome::crash_loop ? "crash_loop" : "failed", end.why);
         const auto& verdict = end.verdict;
-        out["part"] = name(failed.part);
+        out["part"] = enumerator_name(failed.part);
         if (!failed.unhealthy.empty()) out["unhealthy"] = failed.unhealthy;
         out["round"] = verdict.round;
         out["restart_count"] = end.restart_count;

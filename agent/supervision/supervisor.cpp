@@ -6,6 +6,7 @@
 #include "agent/diagnosis/early_failure.h"
 #include "agent/diagnosis/failure_kind.h"
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -26,16 +27,7 @@ std::string pid_list(const std::vector<std::int32_t>& pids) {
 }  // namespace
 
 std::string_view name(Phase phase) {
-    switch (phase) {
-        case Phase::idle: return "idle";
-        case Phase::joining: return "joining";
-        case Phase::starting: return "starting";
-        case Phase::running: return "running";
-        case Phase::draining: return "draining";
-        case Phase::drained: return "drained";
-        case Phase::done: return "done";
-    }
-    return "unknown";
+    return enumerator_name(phase);
 }
 
 Supervisor::Supervisor(SupervisorConfig config) : config_(std::move(config)) {

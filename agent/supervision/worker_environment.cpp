@@ -75,8 +75,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
                          "--local-addr")};
     Variables variables = spec.environment;
     for (const char* name : agents_own_variables) variables.erase(name);
-    if (spec.virtual_local_rank)
-        variables["CUDA_VISIBLE_DEVICES"] = MUSTER_TRY(visible_device(variables, local_rank));
+    if (spec.virtual_local_rank) variables["CUDA_VISIBLE_DEVICES"] = MUSTER_TRY(visible_device(variables, local_rank));
     set_ranks(variables, spec, assignment, local_rank);
     set_store(variables, spec, assignment);
     variables["TORCHELASTIC_RESTART_COUNT"] = cat(assignment.restart_count);

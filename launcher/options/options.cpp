@@ -60,22 +60,20 @@ std::optional<Source> from_environment(const OptionRow& row, const Environment& 
     return std::nullopt;
 }
 
-std::string_view heading(OptionGroup group) {
-    switch (group) {
-        case OptionGroup::nodes: return "Nodes and workers";
-        case OptionGroup::rendezvous: return "Rendezvous";
-        case OptionGroup::program: return "The program";
-        case OptionGroup::restarts: return "Restarts, stopping and exit codes";
-        case OptionGroup::output: return "Output";
-        case OptionGroup::compatibility: return "Accepted for compatibility with torchrun";
-        case OptionGroup::about: return "About";
-    }
-    return "";
+const char* heading(OptionGroup group) {
+    constexpr const char* headings[] = {"Nodes and workers",
+                                        "Rendezvous",
+                                        "The program",
+                                        "Restarts, stopping and exit codes",
+                                        "Output",
+                                        "Accepted for compatibility with torchrun",
+                                        "About"};
+    return headings[static_cast<std::size_t>(group)];
 }
 
 /// The options as Boost.Program_options describes them: their groups, and in --help the defaults in force.
 po::options_description described(OptionGroup group, const Environment& environment) {
-    po::options_description description(std::string(heading(group)), help_width, help_width / 2);
+    po::options_description description(heading(group), help_width, help_width / 2);
     for (const auto& row : option_table()) {
         if (row.group != group) continue;
         const auto variable = from_environment(row, environment);

@@ -136,7 +136,8 @@ Result<SlurmTask> slurm_task(const Environment& environment) {
     const auto job = number(environment, "SLURM_JOB_ID");
     const auto step = number(environment, "SLURM_STEP_ID");
     if (!job) return unreadable("SLURM_JOB_ID", value_or_empty(environment, "SLURM_JOB_ID"), "accepted is a number");
-    SlurmTask task{.hosts = MUSTER_TRY(hosts_of(environment)), .job = cat(*job, ".", *step), .gpu_count = gpus_of(environment)};
+    SlurmTask task{
+        .hosts = MUSTER_TRY(hosts_of(environment)), .job = cat(*job, ".", *step), .gpu_count = gpus_of(environment)};
     const auto host = place_of(environment, task.hosts);
     if (!host)
         return unreadable("SLURM_NODEID", value_or_empty(environment, "SLURM_NODEID"),

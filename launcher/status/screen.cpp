@@ -15,14 +15,8 @@ constexpr std::size_t glyph_bytes_max = 16;
 constexpr std::size_t skipped_min = 7;
 
 std::string_view style_code(LineStyle style) {
-    switch (style) {
-        case LineStyle::heading: return "\033[1m";
-        case LineStyle::good: return "\033[32m";
-        case LineStyle::attention: return "\033[31m";
-        case LineStyle::selected: return "\033[7m";
-        case LineStyle::plain: break;
-    }
-    return {};
+    constexpr std::string_view codes[] = {"", "\033[1m", "\033[32m", "\033[31m", "\033[7m"};
+    return codes[static_cast<std::size_t>(style)];
 }
 
 /// Appends the changes of one row.

@@ -170,16 +170,10 @@ Result<Timeline> read_timeline(std::string_view lines, Duration now_since_1970) 
 }
 
 std::string_view name(Timeline::Phase phase) {
-    switch (phase) {
-        case Phase::waiting: return "waiting for nodes";
-        case Phase::starting: return "starting";
-        case Phase::stepping: return "stepping";
-        case Phase::hung: return "hung";
-        case Phase::unmeasured: return "no steps reported";
-        case Phase::detecting: return "a failure not yet known";
-        case Phase::stopping: return "stopping";
-    }
-    return "unknown";
+    constexpr std::string_view names[] = {
+        "waiting for nodes",       "starting", "stepping", "hung", "no steps reported",
+        "a failure not yet known", "stopping"};
+    return names[static_cast<std::size_t>(phase)];
 }
 
 }  // namespace muster::launcher

@@ -26,27 +26,14 @@ constexpr std::size_t letters_max = 145;
 constexpr std::string_view grey = "#5f6368", faint = "#dadce0";
 
 std::string_view colour(Phase phase) {
-    switch (phase) {
-        case Phase::waiting: return "#bdc1c6";
-        case Phase::starting: return "#fbc02d";
-        case Phase::stepping: return "#2e7d32";
-        case Phase::hung: return "#8e24aa";
-        case Phase::unmeasured: return "#90a4ae";
-        case Phase::detecting: return "#ff8a65";
-        case Phase::stopping: return "#e64a19";
-    }
-    return "black";
+    constexpr std::string_view colours[] = {"#bdc1c6", "#fbc02d", "#2e7d32", "#8e24aa",
+                                            "#90a4ae", "#ff8a65", "#e64a19"};
+    return colours[static_cast<std::size_t>(phase)];
 }
 
 std::string_view colour(MarkKind kind) {
-    switch (kind) {
-        case MarkKind::failure: return "#c62828";
-        case MarkKind::loss: return "#6d1b1b";
-        case MarkKind::checkpoint: return "#1565c0";
-        case MarkKind::failed_checkpoint: return "#c62828";
-        case MarkKind::notice: return "#ef6c00";
-    }
-    return "black";
+    constexpr std::string_view colours[] = {"#c62828", "#6d1b1b", "#1565c0", "#c62828", "#ef6c00"};
+    return colours[static_cast<std::size_t>(kind)];
 }
 
 std::string time_text(Duration since_1970, const char* format) {

@@ -6,28 +6,13 @@
 
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/process_limit.h"
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
 
 std::string_view name(Errc code) {
-    switch (code) {
-        case Errc::invalid_argument: return "invalid_argument";
-        case Errc::timed_out: return "timed_out";
-        case Errc::refused: return "refused";
-        case Errc::unreachable: return "unreachable";
-        case Errc::peer_closed: return "peer_closed";
-        case Errc::bad_frame: return "bad_frame";
-        case Errc::limit_exceeded: return "limit_exceeded";
-        case Errc::not_found: return "not_found";
-        case Errc::already_exists: return "already_exists";
-        case Errc::permission_denied: return "permission_denied";
-        case Errc::cancelled: return "cancelled";
-        case Errc::unsupported: return "unsupported";
-        case Errc::io: return "io";
-        case Errc::round_ended: return "round_ended";
-    }
-    return "unknown";
+    return enumerator_name(code);
 }
 
 std::string describe(const Error& error) {

@@ -24,14 +24,10 @@ namespace muster {
 
 namespace {
 
+/// spdlog's levels begin one earlier, with trace.
 spdlog::level::level_enum native(LogLevel level) {
-    switch (level) {
-        case LogLevel::debug: return spdlog::level::debug;
-        case LogLevel::info: return spdlog::level::info;
-        case LogLevel::warning: return spdlog::level::warn;
-        case LogLevel::error: return spdlog::level::err;
-    }
-    return spdlog::level::info;
+    static_assert(spdlog::level::debug == 1 && spdlog::level::err == 4);
+    return static_cast<spdlog::level::level_enum>(static_cast<int>(level) + 1);
 }
 
 /// ISO 8601, because a line of one host is read beside those of others.
@@ -51,22 +47,17 @@ void write_out(std::string_view text) {
     }
 }
 
-std::string_view color_of(spdlog::level::level_enum level) {
-    switch (level) {
-        case spdlog::level::debug: return "\033[36m";
-        case spdlog::level::info: return "\033[32m";
-        case spdlog::level::warn: return "\033[33m\033[1m";
-        default: return "\033[31m\033[1m";
-    }
-}
+struct LevelRow {
+    std::string_view color;
+    JournalPriority priority;
+};
 
-JournalPriority priority_of(spdlog::level::level_enum level) {
-    switch (level) {
-        case spdlog::level::debug: return JournalPriority::debug;
-        case spdlog::level::info: return JournalPriority::info;
-        case spdlog::level::warn: return JournalPriority::warning;
-        default: return JournalPriority::error;
-    }
+const LevelRow& row_of(spdlog::level::level_enum level) {
+    static constexpr LevelRow rows[] = {{"\033[36m", JournalPriority::debug},
+                                        {"\033[32m", JournalPriority::info},
+                                        {"\033[33m\033[1m", JournalPriority::warning},
+                                        {"\033[31m\033[1m", JournalPriority::error}};
+    return rows[std::clamp<int>(level, spdlog::level::debug, spdlog::level::err) - spdlog::level::debug];
 }
 
 /// spdlog's own sinks write where they stand; this one lets write_out decide who does.
@@ -76,14 +67,14 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
         // Workers, and peers, have a say in what is logged.
         const auto payload = printable_line({message.payload.data(), message.payload.size()});
         // The journal knows the time, the program and the level by itself.
-        if (journal_is_open()) return write_journal(priority_of(message.level), payload);
+        if (journal_is_open()) return write_journal(row_of(message.level).priority, payload);
         auto clean = message;
         clean.payload = payload;
         line_.clear();
         formatter_->format(clean, line_);
         const std::string_view line(line_.data(), line_.size());
         if (!colored_ || clean.color_range_end <= clean.color_range_start) return write_out(line);
-        write_out(cat(line.substr(0, clean.color_range_start), color_of(clean.level),
+        write_out(cat(line.substr(0, clean.color_range_start), row_of(clean.level).color,
                       line.substr(clean.color_range_start, clean.color_range_end - clean.color_range_start), "\033[m",
                       line.substr(clean.color_range_end)));
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/ledgers/verdict.h"
@@ -24,25 +25,11 @@ EventFacts facts_of(const Member& member) {
 }
 
 std::string_view name(native::RoundEndReason reason) {
-    using enum native::RoundEndReason;
-    switch (reason) {
-        case worker_failed: return "worker_failed";
-        case node_lost: return "node_lost";
-        case node_left: return "node_left";
-        case node_joined: return "node_joined";
-        case daemon_restarted: return "daemon_restarted";
-    }
-    return "unknown";
+    return enumerator_name(reason);
 }
 
 std::string_view name(native::JobOutcome outcome) {
-    using enum native::JobOutcome;
-    switch (outcome) {
-        case succeeded: return "succeeded";
-        case failed: return "failed";
-        case crash_loop: return "crash_loop";
-    }
-    return "unknown";
+    return enumerator_name(outcome);
 }
 
 void Job::take_events(const Turn& turn) {

@@ -22,9 +22,7 @@ class ReplyWriter {
 
     void begin(StorePeer& peer) { peer_ = &peer; }
     void byte(char value) { buffer_.push_back(value); }
-    void number(auto value) {
-        ByteWriter(buffer_).number(value);
-    }
+    void number(auto value) { ByteWriter(buffer_).number(value); }
     void blob(std::string_view bytes) { ByteWriter(buffer_).blob<std::uint64_t>(bytes); }
     /// A missing value (null) is sent as an empty one.
     void blob(const SharedValue& value, std::size_t share_from = shared_bytes_min) {

@@ -26,23 +26,9 @@ struct Sentence {
 }  // namespace
 
 muster_status status_of(Errc code) {
-    switch (code) {
-        case Errc::invalid_argument: return MUSTER_INVALID_ARGUMENT;
-        case Errc::timed_out: return MUSTER_TIMED_OUT;
-        case Errc::refused: return MUSTER_REFUSED;
-        case Errc::unreachable: return MUSTER_UNREACHABLE;
-        case Errc::peer_closed: return MUSTER_PEER_CLOSED;
-        case Errc::bad_frame: return MUSTER_BAD_FRAME;
-        case Errc::limit_exceeded: return MUSTER_LIMIT_EXCEEDED;
-        case Errc::not_found: return MUSTER_NOT_FOUND;
-        case Errc::already_exists: return MUSTER_ALREADY_EXISTS;
-        case Errc::permission_denied: return MUSTER_PERMISSION_DENIED;
-        case Errc::cancelled: return MUSTER_CANCELLED;
-        case Errc::unsupported: return MUSTER_UNSUPPORTED;
-        case Errc::io: return MUSTER_IO;
-        case Errc::round_ended: return MUSTER_ROUND_ENDED;
-    }
-    return MUSTER_INTERNAL;
+    static_assert(static_cast<int>(Errc::invalid_argument) + 1 == MUSTER_INVALID_ARGUMENT);
+    static_assert(static_cast<int>(Errc::io) + 1 == MUSTER_IO && last_errc == Errc::round_ended);
+    return code == Errc::round_ended ? MUSTER_ROUND_ENDED : static_cast<muster_status>(code) + 1;
 }
 
 std::optional<Errc> code_of(muster_status status) {
@@ -84,14 +70,24 @@ int muster_api_version(void) {
 }
 
 const char* muster_status_name(muster_status status) {
-    switch (status) {
-        case MUSTER_OK: return "ok";
-        case MUSTER_OUT_OF_MEMORY: return "out_of_memory";
-        case MUSTER_INTERNAL: return "internal";
-        default: break;
-    }
-    const auto code = muster::capi::code_of(status);
-    return code ? muster::name(*code).data() : "unknown";  // the names are literals, so a 0 follows them
+    static constexpr const char* names[] = {"ok",
+                                            "invalid_argument",
+                                            "timed_out",
+                                            "refused",
+                                            "unreachable",
+                                            "peer_closed",
+                                            "bad_frame",
+                                            "limit_exceeded",
+                                            "not_found",
+                                            "already_exists",
+                                            "permission_denied",
+                                            "cancelled",
+                                            "unsupported",
+                                            "io",
+                                            "out_of_memory",
+                                            "internal",
+                                            "round_ended"};
+    return status >= MUSTER_OK && status <= MUSTER_ROUND_ENDED ? names[status] : "unknown";
 }
 
 const char* muster_last_error(void) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -24,36 +25,11 @@ Operation weighted(Operation operation, double weight) {
 }  // namespace
 
 std::string_view name(OperationKind kind) {
-    switch (kind) {
-        case OperationKind::barrier: return "barrier";
-        case OperationKind::all_reduce: return "all_reduce";
-        case OperationKind::reduce_scatter: return "reduce_scatter";
-        case OperationKind::all_gather: return "all_gather";
-        case OperationKind::broadcast: return "broadcast";
-        case OperationKind::all_to_all: return "all_to_all";
-        case OperationKind::send: return "send";
-        case OperationKind::receive: return "receive";
-        case OperationKind::gather: return "gather";
-        case OperationKind::scatter: return "scatter";
-        case OperationKind::all_to_all_uneven: return "all_to_all_uneven";
-        case OperationKind::reduce: return "reduce";
-    }
-    return "operation of an unknown kind";
+    return enumerator_name(kind, "operation of an unknown kind");
 }
 
 std::string_view name(ReduceOp reduce) {
-    switch (reduce) {
-        case ReduceOp::sum: return "sum";
-        case ReduceOp::avg: return "avg";
-        case ReduceOp::min: return "min";
-        case ReduceOp::max: return "max";
-        case ReduceOp::product: return "product";
-        case ReduceOp::band: return "band";
-        case ReduceOp::bor: return "bor";
-        case ReduceOp::bxor: return "bxor";
-        case ReduceOp::premul_sum: return "premul_sum";
-    }
-    return "unknown reduction";
+    return enumerator_name(reduce, "unknown reduction");
 }
 
 Operation barrier() {

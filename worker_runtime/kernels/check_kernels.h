@@ -239,9 +239,7 @@ struct PatternWrite {
     std::uint64_t flip;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { data[i] = mixed(seed + i) ^ flip; }
-    void memory(auto&& visit) {
-        visit(data, count);
-    }
+    void memory(auto&& visit) { visit(data, count); }
 };
 
 /// Counts the numbers that differ from what PatternWrite wrote: wrong[item] for each item.

@@ -76,9 +76,7 @@ struct PutNumbers {
     std::uint64_t count;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { to[i] = values[i]; }
-    void memory(auto&& visit) {
-        visit(to, count);
-    }
+    void memory(auto&& visit) { visit(to, count); }
 };
 
 /// The average over all ranks, as ReduceOp::avg defines it: sum(weight x) in f32 and in rank order, times
@@ -128,9 +126,7 @@ struct Scale {
     T factor;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { data[i] *= factor; }
-    void memory(auto&& visit) {
-        visit(data, count);
-    }
+    void memory(auto&& visit) { visit(data, count); }
 };
 using ScaleFloats = Scale<float>;
 using ScaleDoubles = Scale<double>;
@@ -145,9 +141,7 @@ struct ScaleHalves {
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
         data[i] = narrowed(widened(data[i], type) * factor, type);
     }
-    void memory(auto&& visit) {
-        visit(data, count);
-    }
+    void memory(auto&& visit) { visit(data, count); }
 };
 
 }  // namespace muster::kernels

@@ -87,9 +87,7 @@ struct PowerSolve {
             }
         }
     }
-    void memory(auto&& visit) {
-        visit(grams, std::uint64_t{count} * columns * columns);
-    }
+    void memory(auto&& visit) { visit(grams, std::uint64_t{count} * columns * columns); }
 };
 
 /// Applies the coefficients to P's columns.

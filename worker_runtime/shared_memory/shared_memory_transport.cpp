@@ -74,7 +74,8 @@ class SharedMemoryTransport final : public Transport {
 Result<std::unique_ptr<Transport>> make_shared_memory_transport(const GroupTerms& terms, LocalDoor door,
                                                                 std::vector<LocalIdentity> identities,
                                                                 std::shared_ptr<FdWatch> watch) {
-    auto group = MUSTER_TRY(SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), terms.meeting_wait()));
+    auto group = MUSTER_TRY(
+        SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), terms.meeting_wait()));
     auto transport = std::make_unique<SharedMemoryTransport>(std::move(group));
     transport->join(terms);
     return std::unique_ptr<Transport>(std::move(transport));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
@@ -81,4 +82,20 @@ TEST_CASE("text is cut between characters, and one line stays one") {
     CHECK(muster::back_of("\xe2\x82\xac"
                           "b",
                           3) == "b");
+}
+
+namespace {
+enum class Sparse : std::uint8_t { first = 0, timed_out = 3, far = 200 };
+struct Outer {
+    enum class Inner { one, two };
+};
+}  // namespace
+
+TEST_CASE("the name of an enumerator is its own word, and another value has none") {
+    CHECK(enumerator_name(Sparse::first) == "first");
+    CHECK(enumerator_name(Sparse::timed_out) == "timed_out");
+    CHECK(enumerator_name(Outer::Inner::two) == "two");
+    CHECK(enumerator_name(static_cast<Sparse>(1)) == "unknown");
+    CHECK(enumerator_name(Sparse::far, "none") == "none");
+    static_assert(enumerator_name(Outer::Inner::one) == "one");
 }
