@@ -54,8 +54,7 @@ Result<agent::RoundPorts> RoundStores::open() {
     if (probes_) {
         // The port is closed again at once. Another process may take it before the worker binds it; the default, the
         // agent's own store, avoids this race.
-        const auto probe = MUSTER_TRY(rendezvous::Listener::open({}));
-        ports.store = probe->port();
+        ports.store = MUSTER_TRY(rendezvous::Listener::open({}))->port();
     }
     return ports;
 }

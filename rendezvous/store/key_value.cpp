@@ -152,8 +152,7 @@ Result<void> KeyValue::set(std::string_view key, NewValue value) {
 }
 
 Result<void> KeyValue::append(std::string_view key, std::string_view value) {
-    const auto found = MUSTER_TRY(find_or_insert(key));
-    KeyEntry& entry = *found;
+    KeyEntry& entry = *MUSTER_TRY(find_or_insert(key));
     if (entry.value == nullptr) {
         MUSTER_TRY(store(entry, NewValue{value}));
     } else {
@@ -173,8 +172,7 @@ Result<void> KeyValue::append(std::string_view key, std::string_view value) {
 }
 
 Result<void> KeyValue::push(std::string_view key, NewValue value) {
-    const auto found = MUSTER_TRY(find_or_insert(key));
-    KeyEntry& entry = *found;
+    KeyEntry& entry = *MUSTER_TRY(find_or_insert(key));
     const std::size_t cost =
         value.bytes.size() + value_overhead_bytes + (entry.queue == nullptr ? queue_overhead_bytes : 0);
     if (auto room = check_room(cost); !room) {
@@ -195,8 +193,7 @@ Result<void> KeyValue::store_number(KeyEntry& entry, std::int64_t number) {
 }
 
 Result<std::int64_t> KeyValue::add(std::string_view key, std::int64_t delta) {
-    const auto found = MUSTER_TRY(find_or_insert(key));
-    KeyEntry& entry = *found;
+    KeyEntry& entry = *MUSTER_TRY(find_or_insert(key));
     std::int64_t number = 0;
     if (entry.value != nullptr && !read_number(*entry.value, number))
         return Error{Errc::invalid_argument, cat("the value of ", entry.value->size(), " bytes is not a number")};
@@ -222,8 +219,7 @@ Result<SharedValue> KeyValue::compare_set(std::string_view key, std::string_view
 
 Result<bool> KeyValue::arrive(std::string_view key, std::int64_t world, WaitSet& set) {
     MUSTER_CHECK(!set.parked());
-    const auto found = MUSTER_TRY(find_or_insert(key));
-    KeyEntry& entry = *found;
+    KeyEntry& entry = *MUSTER_TRY(find_or_insert(key));
     std::int64_t count = 0;
     if (entry.value != nullptr && !read_number(*entry.value, count))
         return Error{Errc::invalid_argument, cat("the value of ", entry.value->size(), " bytes is not a number")};

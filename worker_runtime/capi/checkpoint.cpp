@@ -153,8 +153,7 @@ muster_status muster_checkpointer_open(muster_context* context, const muster_che
         auto found = MUSTER_TRY(contexts.find(context));
         const auto chosen = MUSTER_TRY(read_options(options));
         auto object = std::make_shared<CheckpointerObject>(std::move(found));
-        auto opened = MUSTER_TRY(Checkpointer::open(*object->context, chosen));
-        object->checkpointer.emplace(std::move(opened));
+        object->checkpointer.emplace(MUSTER_TRY(Checkpointer::open(*object->context, chosen)));
         *checkpointer = checkpointers.add(std::move(object));
         return {};
     });

@@ -55,8 +55,7 @@ muster_status muster_allocate(muster_communicator* communicator, size_t size_byt
     if (memory != nullptr) *memory = nullptr;
     return with(__func__, communicators, communicator, [&](CommunicatorObject& found) -> Result<void> {
         MUSTER_TRY(give(memory, "memory", nullptr));
-        auto taken = MUSTER_TRY(found.get().allocate(size_bytes));
-        *memory = memories.add(std::make_shared<Memory>(std::move(taken)));
+        *memory = memories.add(std::make_shared<Memory>(MUSTER_TRY(found.get().allocate(size_bytes))));
         return {};
     });
 }

@@ -17,8 +17,7 @@ muster_status muster_context_open(const muster_context_options* options, muster_
         const auto operation = MUSTER_TRY(read_timeout(given.operation_timeout_ms, chosen.operation_timeout));
         const auto transport = MUSTER_TRY(read_enumerator<TransportChoice>(given.transport, 5, "transport"));
         chosen = {.meeting_timeout = meeting, .operation_timeout = operation, .transport = transport};
-        auto opened = MUSTER_TRY(Context::from_environment(chosen));
-        *context = contexts.add(std::make_shared<Context>(std::move(opened)));
+        *context = contexts.add(std::make_shared<Context>(MUSTER_TRY(Context::from_environment(chosen))));
         return {};
     });
 }
@@ -41,8 +40,7 @@ muster_status muster_context_place(muster_context* context, muster_place* place)
 muster_status muster_context_world(muster_context* context, muster_communicator** world) {
     return guarded(__func__, [&]() -> Result<void> {
         MUSTER_TRY(give(world, "world", nullptr));
-        auto found = MUSTER_TRY(contexts.find(context));
-        *world = communicators.add(std::make_shared<CommunicatorObject>(std::move(found), nullptr));
+        *world = communicators.add(std::make_shared<CommunicatorObject>(MUSTER_TRY(contexts.find(context)), nullptr));
         return {};
     });
 }

@@ -12,8 +12,7 @@ muster_status muster_host_memory_allocate(size_t size_bytes, void** data) {
     return guarded(__func__, [&]() -> Result<void> {
         if (data == nullptr) return invalid("`data` is NULL");
         *data = nullptr;
-        const auto allocated = MUSTER_TRY(runtime::HostMemory::of_process().allocate(size_bytes));
-        *data = allocated;
+        *data = MUSTER_TRY(runtime::HostMemory::of_process().allocate(size_bytes));
         return {};
     });
 }

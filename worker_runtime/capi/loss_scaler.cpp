@@ -18,8 +18,7 @@ muster_status muster_loss_scaler_make(const muster_loss_scaler_options* options,
         if (given.growth_factor != 0) chosen.growth_factor = given.growth_factor;
         if (given.backoff_factor != 0) chosen.backoff_factor = given.backoff_factor;
         if (given.growth_interval != 0) chosen.growth_interval = given.growth_interval;
-        auto made = MUSTER_TRY(LossScaler::make(chosen));
-        *scaler = loss_scalers.add(std::make_shared<LossScaler>(std::move(made)));
+        *scaler = loss_scalers.add(std::make_shared<LossScaler>(MUSTER_TRY(LossScaler::make(chosen))));
         return {};
     });
 }

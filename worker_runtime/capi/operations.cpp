@@ -91,8 +91,7 @@ muster_status muster_all_reduce(muster_communicator* communicator, void* data, s
                                 int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](const Buffers& of) -> Result<Operation> {
-                       const auto how = MUSTER_TRY(read_reduce(reduce));
-                       return all_reduce(of.one(data), how);
+                       return all_reduce(of.one(data), MUSTER_TRY(read_reduce(reduce)));
                    });
 }
 
@@ -112,8 +111,7 @@ muster_status muster_reduce_scatter(muster_communicator* communicator, const voi
                                     int type, int reduce, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](const Buffers& of) -> Result<Operation> {
-                       const auto how = MUSTER_TRY(read_reduce(reduce));
-                       return reduce_scatter(of.all(input), of.one(output), how);
+                       return reduce_scatter(of.all(input), of.one(output), MUSTER_TRY(read_reduce(reduce)));
                    });
 }
 
@@ -158,8 +156,7 @@ muster_status muster_reduce(muster_communicator* communicator, const void* input
                             int reduction, int root, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](const Buffers& of) -> Result<Operation> {
-                       const auto how = MUSTER_TRY(read_reduce(reduction));
-                       return reduce(of.one(input), of.one(output), how, root);
+                       return reduce(of.one(input), of.one(output), MUSTER_TRY(read_reduce(reduction)), root);
                    });
 }
 

@@ -113,8 +113,7 @@ Result<void> compare(Store& store, const RankClaim& claim, const HeldRank& held,
                                         held.key};
     const std::string key = cat("first/", held.opening);
     const auto say = [&] { return store.set(key, join(mine, "\n")); };
-    const auto come = MUSTER_TRY(store.add(cat("come/", held.opening), 1));
-    if (come == 1) return say();
+    if (MUSTER_TRY(store.add(cat("come/", held.opening), 1)) == 1) return say();
     const auto first = store.get(key, patience);
     // It is gone before it has said anything: the meeting tells of that.
     if (!first) return first.error().code == Errc::timed_out ? Result<void>() : first.error();

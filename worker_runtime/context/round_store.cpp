@@ -88,8 +88,7 @@ Result<std::size_t> RoundStore::wait_for(const Keys& keys, Instant deadline) {
     if (come.error().code != Errc::timed_out) return come.error();
     std::size_t there = 0;
     for (; there < keys.size(); ++there) {
-        const auto is_there = MUSTER_TRY(client.check({keys[there]}, answer_timeout));
-        if (!is_there) break;
+        if (!MUSTER_TRY(client.check({keys[there]}, answer_timeout))) break;
     }
     return there;
 }
@@ -102,8 +101,7 @@ Result<std::size_t> RoundStore::watch_for(const Keys& keys, const MeetingWait& w
     for (Duration pause = pause_min; there < keys.size();) {
         const auto first = keys.begin() + static_cast<std::ptrdiff_t>(there);
         step = std::min(step, keys.size() - there);
-        const auto come = MUSTER_TRY(are_there({first, first + static_cast<std::ptrdiff_t>(step)}));
-        if (come) {
+        if (MUSTER_TRY(are_there({first, first + static_cast<std::ptrdiff_t>(step)}))) {
             there += step;
             step *= 2;
             continue;

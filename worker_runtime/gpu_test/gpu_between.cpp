@@ -73,8 +73,7 @@ Result<void> copy_between_gpus(std::uint64_t seed) {
     std::vector<Gpu> gpus;
     for (const auto name : split(visible != nullptr ? visible : "", ',')) {
         print_record(cat("step", field("name", cat("the start of CUDA on ", name))));
-        auto gpu = MUSTER_TRY(open_gpu(std::string(name), static_cast<int>(gpus.size()), seed + gpus.size()));
-        gpus.push_back(std::move(gpu));
+        gpus.push_back(MUSTER_TRY(open_gpu(std::string(name), static_cast<int>(gpus.size()), seed + gpus.size())));
     }
     std::vector<std::uint64_t> words(pair_words);
     for (auto& from : gpus)

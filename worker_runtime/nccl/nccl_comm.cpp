@@ -93,8 +93,7 @@ Result<void> NcclComm::ask(std::string_view what, bool& over) {
 Result<void> NcclComm::until(const std::function<Result<bool>()>& over, const NcclWait& wait) {
     Pace pace(wait.terms.patience);
     for (;;) {
-        const auto ended = MUSTER_TRY(over());
-        if (ended) return {};
+        if (MUSTER_TRY(over())) return {};
         if (process_->failed()) return process_->failure();
         MUSTER_TRY(wait.check_alive());
         if (std::chrono::steady_clock::now() >= wait.terms.deadline) return wait.late();

@@ -31,8 +31,7 @@ int fail(const std::string& why) {
 /// fail, which ends the job.
 Result<void> wait_for_others(const SearchTerms& terms) {
     constexpr Duration limit = 6s;  // a rank may still have to end a test (pair_test.h)
-    const auto count = MUSTER_TRY(terms.store->add("ended", 1));
-    if (count == terms.world_size) return terms.store->set("all-ended", "");
+    if (MUSTER_TRY(terms.store->add("ended", 1)) == terms.world_size) return terms.store->set("all-ended", "");
     // One rank that fails is enough. The others are for the case that rank 0 hangs.
     const auto all = terms.store->get("all-ended", terms.rank == 0 ? limit : 2 * limit);
     if (!all) return Error{all.error().code, "a rank did not answer, so the job ends without it"};

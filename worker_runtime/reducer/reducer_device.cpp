@@ -62,8 +62,7 @@ Result<void> ReducerBody::finish_on_device() {
 }
 
 Result<void> ReducerBody::take_not_finite() {
-    const auto found = MUSTER_TRY(device_check_.found());
-    for (const auto parameter : found) {
+    for (const auto parameter : MUSTER_TRY(device_check_.found())) {
         if (used_here(parameter)) not_finite_.push_back(parameter);
     }
     return {};

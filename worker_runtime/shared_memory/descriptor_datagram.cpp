@@ -40,16 +40,14 @@ Result<void> send_datagram_before(const MeetingWait& wait, int fd, std::string_v
         // Too many descriptors of this user are under way, maybe of other processes: the socket is writable meanwhile.
         if (failed == ETOOMANYREFS) std::this_thread::sleep_for(too_many_pause);
         MUSTER_TRY(wait.check_alive());
-        const auto ready = MUSTER_TRY(wait_ready(fd, POLLOUT, wait));
-        if (!ready || std::chrono::steady_clock::now() >= wait.deadline)
+        if (!MUSTER_TRY(wait_ready(fd, POLLOUT, wait)) || std::chrono::steady_clock::now() >= wait.deadline)
             return Error{Errc::timed_out, "timed out while sending"};
     }
 }
 
 Result<Datagram> receive_datagram_before(const MeetingWait& wait, int fd) {
     for (;;) {
-        const auto ready = MUSTER_TRY(wait_ready(fd, POLLIN, wait));
-        if (!ready) return Error{Errc::timed_out, "timed out while receiving"};
+        if (!MUSTER_TRY(wait_ready(fd, POLLIN, wait))) return Error{Errc::timed_out, "timed out while receiving"};
         auto datagram = receive_datagram(fd, 2048, datagram_descriptors_max);
         if (!datagram && errno == EAGAIN) continue;
         if (!datagram) return error_from_errno(errno, "receive shared memory");

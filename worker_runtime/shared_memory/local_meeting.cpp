@@ -232,8 +232,7 @@ Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<Lo
         }
         return meeting;
     }
-    auto socket = MUSTER_TRY(join_leader(static_cast<std::size_t>(rank), meeting.identities_, wait));
-    meeting.sockets_.push_back(std::move(socket));
+    meeting.sockets_.push_back(MUSTER_TRY(join_leader(static_cast<std::size_t>(rank), meeting.identities_, wait)));
     return meeting;
 }
 

@@ -161,8 +161,7 @@ Result<bool> TcpChannel::listen(const Ears& ears) {
     const auto ended_before = ended_.size();
     for (std::size_t i = 0; i < ears.ranks.size(); ++i) {
         if (ears.polled[i + 2].revents == 0) continue;
-        const auto over = MUSTER_TRY(group_.hear(ears.ranks[i]));
-        if (over) ended_.insert(ears.ranks[i]);
+        if (MUSTER_TRY(group_.hear(ears.ranks[i]))) ended_.insert(ears.ranks[i]);
     }
     return ended_.size() != ended_before;
 }
@@ -188,8 +187,7 @@ Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
         // What came before the news of a failure may be all that this message needs.
         if (heard.polled[0].revents != 0) break;
         if (heard.polled[1].revents != 0) return group_.failure();
-        const auto fewer = MUSTER_TRY(listen(heard));
-        if (fewer) heard = ears(events, told);
+        if (MUSTER_TRY(listen(heard))) heard = ears(events, told);
         if (spinning) ::sched_yield();
     }
     if (told) group_.waits_for(this, {});

@@ -25,8 +25,7 @@ std::string place_of(const std::string& directory) {
 /// LATEST is written with the first checkpoint, and retention keeps at least one.
 Result<bool> was_emptied(const std::string& directory) {
     if (!exists(directory + "/LATEST")) return false;
-    auto listing = MUSTER_TRY(list_directory(directory));
-    return listing.checkpoints.empty();
+    return MUSTER_TRY(list_directory(directory)).checkpoints.empty();
 }
 
 /// Removes LATEST after IDENTITY was replaced. If this is interrupted, the next start replaces IDENTITY once more.

@@ -167,8 +167,7 @@ Result<void> SnapshotWriter::write_all(const Save& save, const std::string& fold
 
 Result<Persisted> SnapshotWriter::bring(const Save& save) {
     const auto& file = save.begin()->second.file;
-    const auto newest = MUSTER_TRY(newest_on_disk(terms_.directory));
-    if (newest >= file.step) return Persisted();
+    if (MUSTER_TRY(newest_on_disk(terms_.directory)) >= file.step) return Persisted();
     const DraftName draft{.step = file.step, .round = file.round, .nonce = file.opening};
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     if (auto made = make_draft(folder); !made) return made.error();
