@@ -51,13 +51,11 @@ struct AddModulo {
 };
 
 /// The first phase computes a sum for each thread, and the others add them.
-struct ChecksumForm {
+struct ChecksumForm : Halving {
     struct Shared {
         alignas(32) float tiles[threads / 32][256];  // 16 x 16 elements of each warp
         std::uint64_t sums[threads];
     };
-    static constexpr std::uint32_t phases = 2 + halvings;
-    static constexpr bool elementwise = false;
 };
 
 MUSTER_HOST_AND_DEVICE void run_checksum(const auto& kernel, std::uint32_t phase, std::uint64_t item,

@@ -26,14 +26,12 @@ struct Int8Pieces {
 };
 
 /// A GPU block works on one block of numbers; each thread on `own` of them.
-struct Int8Form {
+struct Int8Form : Halving {
     static constexpr std::uint32_t own = runtime::int8_block / threads;
     struct Shared {
         std::int32_t bits[threads];         ///< the largest magnitude that a thread has seen
         float values[runtime::int8_block];  ///< the numbers to send
     };
-    static constexpr std::uint32_t phases = 2 + halvings;
-    static constexpr bool elementwise = false;
 };
 
 /// Phase 1: stores this thread's largest magnitude of shared.values.

@@ -77,6 +77,20 @@ MUSTER_HOST_AND_DEVICE void run_phase(const Kernel& kernel, std::uint32_t phase,
 /// The number of halving steps that reduce `threads` values to one.
 inline constexpr std::uint32_t halvings = 8;
 
+/// The form of a kernel that computes one value per thread in its first phase, reduces them, and uses the result in its
+/// last phase.
+struct Halving {
+    static constexpr std::uint32_t phases = 2 + halvings;
+    static constexpr bool elementwise = false;
+};
+
+/// One f64 sum per thread of a block.
+struct SumForm : Halving {
+    struct Shared {
+        double sums[threads];
+    };
+};
+
 /// Runs halving step `number`, from 0: the upper half of the remaining values is added to the lower half. The last step
 /// leaves the result in values[0].
 template <class T, class Combine>

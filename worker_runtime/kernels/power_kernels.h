@@ -53,12 +53,10 @@ struct PowerAdd {
     }
 };
 
-struct PowerProjectForm {
+struct PowerProjectForm : Halving {
     struct Shared {
         float sums[rows_together][columns_together][threads];
     };
-    static constexpr std::uint32_t phases = 2 + halvings;
-    static constexpr bool elementwise = false;
 };
 
 /// Computes P = M Q. An item is a group of rows with a group of Q's columns; each thread adds one lane of a sum.

@@ -40,15 +40,6 @@ struct FindNonFinite {
     }
 };
 
-/// One partial sum per thread of a block.
-struct SumForm {
-    struct Shared {
-        double sums[threads];
-    };
-    static constexpr std::uint32_t phases = 2 + halvings;
-    static constexpr bool elementwise = false;
-};
-
 /// Adds the squares of each item's elements to sums[item], in f64. The order of additions depends on `count` alone.
 struct SquareSum {
     using Form = SumForm;

@@ -6,17 +6,9 @@
 
 namespace muster::kernels {
 
-struct PowerGramForm {
-    struct Shared {
-        double sums[threads];
-    };
-    static constexpr std::uint32_t phases = 2 + halvings;
-    static constexpr bool elementwise = false;
-};
-
 /// Computes the dot products of all pairs of P's columns: one table per matrix, upper half filled. An item is a pair.
 struct PowerGram {
-    using Form = PowerGramForm;
+    using Form = SumForm;
     PowerTable table;
     PowerMemory<const float> p;
     double* grams;
@@ -25,7 +17,7 @@ struct PowerGram {
         return std::uint64_t{table.count} * table.columns * table.columns;
     }
     MUSTER_HOST_AND_DEVICE void run(std::uint32_t phase, std::uint64_t item, std::uint32_t thread,
-                                    PowerGramForm::Shared& shared) const {
+                                    SumForm::Shared& shared) const {
         const std::uint64_t pair = item % (table.columns * table.columns);
         const std::uint64_t a = pair / table.columns;
         const std::uint64_t b = pair % table.columns;
@@ -122,12 +114,10 @@ struct PowerTurn {
     }
 };
 
-struct PowerKeepForm {
+struct PowerKeepForm : Halving {
     struct Shared {
         std::uint32_t seen[threads];
     };
-    static constexpr std::uint32_t phases = 2 + halvings;
-    static constexpr bool elementwise = false;
 };
 
 /// Keeps Q for the next step. Columns that are zero or not finite get their starting values again. An item is a column.
