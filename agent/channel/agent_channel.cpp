@@ -1,6 +1,5 @@
 #include "agent/channel/agent_channel.h"
 
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -70,11 +69,6 @@ void keep_newest(std::vector<MemoryHandover>& handovers, const MemoryHandover& m
     const auto is_one = [&](const MemoryHandover& gift) { return gift.earlier == earlier && alike(gift, model); };
     auto count = static_cast<std::size_t>(std::count_if(handovers.begin(), handovers.end(), is_one));
     for (; count > most; --count) handovers.erase(std::find_if(handovers.begin(), handovers.end(), is_one));
-}
-
-bool has_hung_up(int socket) {
-    pollfd peer{socket, 0, 0};
-    return ::poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
 }
 
 }  // namespace

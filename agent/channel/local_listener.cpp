@@ -1,5 +1,6 @@
 #include "agent/channel/local_listener.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -21,6 +22,11 @@ Result<FileDescriptor> listen_locally(std::string_view address, std::string_view
         ::listen(socket.get(), SOMAXCONN) != 0)
         return error_from_errno(errno, cat("listen for ", whom, " at @", address));
     return socket;
+}
+
+bool has_hung_up(int socket) {
+    pollfd peer{socket, 0, 0};
+    return ::poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
 }
 
 }  // namespace muster::agent

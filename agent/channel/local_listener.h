@@ -13,4 +13,7 @@ namespace muster::agent {
 /// for ... at @address".
 Result<FileDescriptor> listen_locally(std::string_view address, std::string_view whom);
 
+/// True if the other end has closed the connection. What it sent before can still be read.
+bool has_hung_up(int socket);
+
 }  // namespace muster::agent

@@ -1,6 +1,5 @@
 #include "agent/commands/command_socket.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,12 +31,6 @@ bool may_command(int socket) {
         user ? cat("user ", *user) : "a user who has no number in this user namespace",
         " was refused: it is not this job's user");
     return false;
-}
-
-/// Whoever waited in vain may have asked another agent meanwhile, or think that nothing was done.
-bool has_hung_up(int socket) {
-    pollfd peer{socket, 0, 0};
-    return ::poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
 }
 
 }  // namespace
@@ -83,6 +76,7 @@ bool CommandSocket::read(std::uint32_t number, Caller& caller) {
     auto message = reader.next();
     auto* command = message && message.value() ? std::get_if<native::Command>(&*message.value()) : nullptr;
     if (command == nullptr) return false;
+    // Whoever waited in vain may have asked another agent meanwhile, or think that nothing was done.
     if (has_hung_up(caller.descriptor.native_handle())) {
         log(LogLevel::warning, "a command is not executed: its sender did not wait for it");
         return false;

@@ -31,33 +31,23 @@ WorkerError unreadable(std::string_view text) {
     return {cat("unreadable error file: ", text.substr(0, quoted_bytes_max)), 0};
 }
 
-/// Deep nesting costs stack in a recursive destructor; an error file has three levels.
-bool nesting_allowed(std::string_view text) {
-    int depth = 0;
-    bool in_string = false;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                ++i;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            if (++depth > nesting_max) return false;
-        } else if (c == '}' || c == ']') {
-            --depth;
-        }
-    }
-    return true;
+/// Discarded if it is no JSON, is too long, or is nested too deeply.
+json parse(std::string_view text) {
+    if (text.size() > error_file_bytes_max) return json(json::value_t::discarded);
+    bool too_deep = false;
+    const auto watch = [&too_deep](int depth, json::parse_event_t event, json&) {
+        const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+        too_deep = too_deep || (opens && depth >= nesting_max);
+        return !too_deep;
+    };
+    auto parsed = json::parse(text, watch, /*allow_exceptions=*/false);
+    return too_deep ? json(json::value_t::discarded) : parsed;
 }
 
 }  // namespace
 
 WorkerError parse_error_file(std::string_view text) {
-    if (text.size() > error_file_bytes_max || !nesting_allowed(text)) return unreadable(text);
-    const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const json file = parse(text);
     const json* message = member_of(file, "message");
     if (message == nullptr) return unreadable(text);
     if (message->is_string()) return {keep_end(message->get<std::string>()), timestamp(file)};
@@ -79,9 +69,7 @@ WorkerError parse_error_file(std::string_view text) {
 }
 
 std::string launcher_error_file(std::string_view workers, const Failure& first, std::string_view report) {
-    json file;
-    if (workers.size() <= error_file_bytes_max && nesting_allowed(workers))
-        file = json::parse(workers, nullptr, /*allow_exceptions=*/false);
+    json file = parse(workers);
     const json* message = member_of(file, "message");
     if (message == nullptr || !(message->is_object() || message->is_string()))
         file = {{"message", {{"message", report}, {"extraInfo", {{"timestamp", cat(first.wall_time_s)}}}}}};

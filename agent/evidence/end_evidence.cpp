@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "agent/diagnosis/core_dump.h"
@@ -38,10 +37,7 @@ bool in_first_pid_namespace() {
 
 /// What a script's "#!" line names.
 std::string interpreter_of(const std::string& program) {
-    std::ifstream file(program, std::ios::binary);
-    std::string line(first_line_bytes_max, '\0');
-    file.read(line.data(), static_cast<std::streamsize>(line.size()));
-    line.resize(static_cast<std::size_t>(file.gcount()));
+    const auto line = read_start_of_file(program, first_line_bytes_max);
     if (!line.starts_with("#!")) return {};
     const auto rest = trim(std::string_view(line).substr(2, line.find('\n') - 2));
     return std::string(rest.substr(0, rest.find_first_of(" \t")));

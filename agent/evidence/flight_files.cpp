@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/system/replace_file.h"
@@ -21,32 +20,23 @@ namespace {
 constexpr off_t flight_bytes_max = off_t{4} << 20;
 
 /// Read and not mapped: a worker that shortens its file meanwhile must not end the agent by SIGBUS.
-Result<std::vector<char>> read_memory(int memory) {
+Result<std::string> read_memory(int memory) {
     struct stat facts {};
     if (::fstat(memory, &facts) != 0) return error_from_errno(errno, "stat a worker's flight record");
     if (!S_ISREG(facts.st_mode) || facts.st_size > flight_bytes_max)
         return Error{Errc::invalid_argument, "a worker sent an invalid flight record"};
-    std::vector<char> bytes(static_cast<std::size_t>(facts.st_size));
-    std::size_t size = 0;
-    while (size < bytes.size()) {
-        const auto count = ::pread(memory, bytes.data() + size, bytes.size() - size, static_cast<off_t>(size));
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return error_from_errno(errno, "read a worker's flight record");
-        if (count == 0) break;
-        size += static_cast<std::size_t>(count);
-    }
-    bytes.resize(size);
-    return bytes;
+    auto bytes = read_front(memory, static_cast<std::size_t>(facts.st_size));
+    return bytes ? Result<std::string>(*std::move(bytes)) : error_from_errno(errno, "read a worker's flight record");
 }
 
 }  // namespace
 
 Result<void> FlightFiles::keep(int memory, const std::string& path) {
-    auto bytes = MUSTER_TRY(read_memory(memory));
+    const auto bytes = MUSTER_TRY(read_memory(memory));
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record ", path));
     if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
-    if (!write_whole(file.get(), {bytes.data(), bytes.size()})) {
+    if (!write_whole(file.get(), bytes)) {
         Error error = error_from_errno(errno, cat("write the flight record ", path));
         ::unlink(path.c_str());  // half a record says less than none
         return error;

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/kernel/boot_id.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
@@ -51,10 +52,12 @@ struct Holder {
     static Holder of_this_process() {
         struct stat space {};
         (void)::stat("/proc/self/ns/pid", &space);
-        char host[65] = {};
-        (void)::gethostname(host, sizeof host - 1);
         const int pid = ::getpid();
-        return {.kernel = boot_id(), .pids = cat(space.st_ino), .pid = pid, .start = life_of(pid).start, .host = host};
+        return {.kernel = boot_id(),
+                .pids = cat(space.st_ino),
+                .pid = pid,
+                .start = life_of(pid).start,
+                .host = host_name()};
     }
     [[nodiscard]] std::string encode() const { return cat(kernel, " ", pids, " ", pid, " ", start, " ", host); }
     static Holder decode(const std::string& text) {

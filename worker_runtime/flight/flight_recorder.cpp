@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/kernel/boot_id.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/flight/flight_sweep.h"
 
@@ -68,8 +69,7 @@ Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts,
     header.round = facts.round;
     header.pid = ::getpid();
     header.wall_minus_monotonic_ns = wall_ns() - monotonic_ns();
-    char host[sizeof header.host] = {};
-    if (::gethostname(host, sizeof host - 1) == 0) copy_text(header.host, host);
+    copy_text(header.host, host_name());
     copy_text(header.boot_id, boot_id());
     return recorder;
 }

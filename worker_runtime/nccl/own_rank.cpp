@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rendezvous/base/kernel/boot_id.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
@@ -25,8 +26,7 @@ std::string link_target(const char* path) {
 
 NcclRank own_rank(const NcclProcess* process) {
     NcclRank rank;
-    char host[HOST_NAME_MAX + 1] = {};
-    if (::gethostname(host, sizeof host - 1) == 0) rank.host = host;
+    rank.host = host_name();
     rank.kernel = boot_id();
     rank.pid_space = link_target("/proc/self/ns/pid");
     rank.pid = ::getpid();

@@ -1,7 +1,5 @@
 #include "worker_runtime/pairs/pair_search.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/pairs/network_search.h"
@@ -31,11 +30,6 @@ constexpr Duration told_limit = 5s;
 constexpr int slow_group_part = 8;
 /// Wall clocks of two nodes that differ by more are named.
 constexpr std::int64_t clock_ms_max = 1000;
-
-std::string own_host() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? printable_line(name.data()) : "?";
-}
 
 std::vector<NodeGroup> as_groups(const std::vector<NodePair>& pairs) {
     std::vector<NodeGroup> groups;
@@ -248,7 +242,7 @@ Result<std::string> follow(const SearchTerms& terms) {
 }  // namespace
 
 Result<std::string> search_bad_nodes(const SearchTerms& terms) {
-    const auto own = cat(own_host(), '\t', machine_type(), '\t', terms.networks);
+    const auto own = cat(printable_line(host_name()), '\t', machine_type(), '\t', terms.networks);
     if (auto told = terms.store->set(cat("host/", terms.rank), own); !told) return told.error();
     return terms.rank == 0 ? LeadingSearch(terms).run() : follow(terms);
 }

@@ -11,6 +11,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/kernel/boot_id.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
 
@@ -48,8 +49,7 @@ std::string user_above() {
 LocalIdentity LocalIdentity::of_this_process(int rank) {
     LocalIdentity identity;
     identity.rank = rank;
-    char host[256] = {};
-    identity.host = ::gethostname(host, sizeof host - 1) == 0 && host[0] != '\0' ? host : "unknown";
+    identity.host = host_name();
     identity.kernel = boot_id();
     struct stat facts {};
     if (::stat("/proc/self/ns/net", &facts) == 0) identity.network_space = cat(facts.st_dev, "-", facts.st_ino);

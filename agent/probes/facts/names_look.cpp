@@ -1,8 +1,6 @@
 #include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -35,15 +33,14 @@ void look_at_names() {
         print_fact("other-address", {{"value", own.address.numeric()}});
         break;
     }
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
+    const auto host = host_name();
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     const auto before = std::chrono::steady_clock::now();
-    const auto failed = ::getaddrinfo(host.data(), discard_port, &hints, &found);
+    const auto failed = ::getaddrinfo(host.c_str(), discard_port, &hints, &found);
     const auto took = std::chrono::steady_clock::now() - before;
-    print_fact("name", {{"host", host.data()},
+    print_fact("name", {{"host", host},
                         {"ms", cat(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())},
                         {"failure", failed != 0 ? ::gai_strerror(failed) : ""}});
     for (const auto* one = found; one != nullptr; one = one->ai_next) {

@@ -23,6 +23,18 @@ bool write_whole(int file, std::string_view text) {
     return true;
 }
 
+std::optional<std::string> read_front(int file, std::size_t size) {
+    std::string bytes(size, '\0');
+    for (std::size_t at = 0; at < size;) {
+        const auto got = ::pread(file, bytes.data() + at, size - at, static_cast<off_t>(at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return std::nullopt;
+        if (got == 0) bytes.resize(size = at);
+        at += static_cast<std::size_t>(got);
+    }
+    return bytes;
+}
+
 std::string draft_of(const std::string& path) {
     return cat(path, ".new");
 }

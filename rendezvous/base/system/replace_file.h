@@ -1,6 +1,8 @@
 // Replaces a small file as a whole, for readers that may look at any time.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,9 @@ Result<void> replace_file(const std::string& path, std::string_view text, FileMo
 
 /// Writes all of `text`, over interruptions and short writes. False with the reason in errno.
 bool write_whole(int file, std::string_view text);
+
+/// The first `size` bytes of a file, or fewer at its end. Nothing with the reason in errno.
+std::optional<std::string> read_front(int file, std::size_t size);
 
 /// Where replace_file() writes before the rename. The name is the same each time, so that a process that is killed in
 /// between leaves one file at most.

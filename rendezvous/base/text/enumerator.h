@@ -1,5 +1,5 @@
-// The name of an enumerator as the source has it: "timed_out". Reports, JSON and messages show these names, so a renamed
-// enumerator changes them.
+// The name of an enumerator as the source has it: "timed_out". Reports, JSON and messages show these names, so a
+// renamed enumerator changes them.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ constexpr std::string_view spelled() {
 template <class Enum>
 inline constexpr auto spelled_values = []<std::size_t... value>(std::index_sequence<value...>) {
     return std::array{spelled<static_cast<Enum>(value)>()...};
-}(std::make_index_sequence<32>());
+}
+(std::make_index_sequence<32>());
 
 /// `otherwise` if no enumerator has the value, or if the value is 32 or more.
 template <class Enum>

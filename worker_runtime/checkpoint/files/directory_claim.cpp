@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/checkpoint/files/durable_file.h"
@@ -55,11 +55,6 @@ Record decode(std::string_view text) {
                        object.text("token", record.token) && object.number("round", record.round) &&
                        object.number("pid", record.pid);
     return whole ? record : Record{};
-}
-
-std::string own_host() {
-    char name[HOST_NAME_MAX + 1] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
 }
 
 /// LOCK would be overwritten, so a file that another user may have put there is left alone.
@@ -186,7 +181,7 @@ Result<void> DirectoryClaim::Body::with_commit_byte(const std::function<Result<v
 
 Result<void> DirectoryClaim::Body::claim(const Claimant& claimant) {
     const auto before = read_record();
-    const auto host = own_host();
+    const auto host = host_name();
     const auto alive = lock_byte(file.get(), life_byte, F_WRLCK);
     if (alive == Locked::unsupported) {
         log(LogLevel::warning, directory,

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
@@ -101,12 +102,8 @@ Result<GrowingFile> GrowingFile::create(const std::string& path) {
 }
 
 Result<void> GrowingFile::append(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-        const auto written = ::write(file_.get(), bytes.data(), bytes.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return trouble("write", path_);
-        bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
+    if (!write_whole(file_.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}))
+        return trouble("write", path_);
     return {};
 }
 
@@ -130,17 +127,8 @@ Result<std::string> read_text(const std::string& path, std::uint64_t size_max) {
     if (static_cast<std::uint64_t>(facts.st_size) > size_max) {
         return Error{Errc::limit_exceeded, cat(path, " has ", facts.st_size, " bytes, more than ", size_max)};
     }
-    std::string text(static_cast<std::size_t>(facts.st_size), '\0');
-    std::size_t at = 0;
-    while (at < text.size()) {
-        const auto got = ::read(file.get(), text.data() + at, text.size() - at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return trouble("read", path);
-        if (got == 0) break;
-        at += static_cast<std::size_t>(got);
-    }
-    text.resize(at);
-    return text;
+    auto text = read_front(file.get(), static_cast<std::size_t>(facts.st_size));
+    return text ? Result<std::string>(*std::move(text)) : trouble("read", path);
 }
 
 Result<void> flush_file(const std::string& path) {

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/files/verify.h"
 #include "worker_runtime/checkpoint/format/safetensors.h"
@@ -22,17 +23,8 @@ namespace {
 
 /// Returns the first `size` bytes of a file, or fewer at its end.
 Result<std::string> read_start(int file, std::size_t size, const std::string& path) {
-    std::string bytes(size, '\0');
-    std::size_t at = 0;
-    while (at < size) {
-        const auto got = ::pread(file, bytes.data() + at, size - at, static_cast<off_t>(at));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return error_from_errno(errno, cat("read ", path));
-        if (got == 0) break;
-        at += static_cast<std::size_t>(got);
-    }
-    bytes.resize(at);
-    return bytes;
+    auto bytes = read_front(file, size);
+    return bytes ? Result<std::string>(*std::move(bytes)) : error_from_errno(errno, cat("read ", path));
 }
 
 Result<std::uint64_t> file_size(const std::string& path) {

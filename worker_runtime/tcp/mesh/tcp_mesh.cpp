@@ -1,11 +1,9 @@
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh_builder.h"
@@ -14,11 +12,6 @@
 namespace muster::runtime {
 
 namespace {
-
-std::string host_name() {
-    char name[HOST_NAME_MAX + 1] = {};
-    return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "unknown host";
-}
 
 /// The proofs settle it; this only finds the words for it.
 Result<void> same_mode(const TcpMesh& mesh) {
