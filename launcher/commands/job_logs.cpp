@@ -6,6 +6,7 @@
 
 #include "agent/output/log_files.h"
 #include "launcher/commands/log_query.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -30,6 +31,10 @@ LogRequest of_all_nodes(LogRequest request) {
 }
 
 }  // namespace
+
+std::string agents_page(const std::string& job) {
+    return cat("/api/v1/jobs/", percent_encoded(job), "/agents");
+}
 
 Result<JobAgents> read_job_agents(const std::string& json) {
     const Error malformed{Errc::bad_frame,

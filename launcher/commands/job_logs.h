@@ -19,7 +19,10 @@
 
 namespace muster::launcher {
 
-/// The answer to GET /api/v1/jobs/JOB/agents.
+/// Where the daemon says it: /api/v1/jobs/JOB/agents.
+std::string agents_page(const std::string& job);
+
+/// The answer there.
 struct JobAgents {
     struct Agent {
         std::string incarnation;

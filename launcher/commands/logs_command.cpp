@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <utility>
 
 #include "agent/output/log_files.h"
 #include "launcher/commands/failed_ranks.h"
+#include "launcher/commands/followed_job.h"
 #include "launcher/commands/job_events.h"
 #include "launcher/commands/job_logs.h"
 #include "launcher/commands/job_stacks.h"
@@ -22,7 +22,6 @@
 #include "launcher/status/status_text.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
-#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
@@ -64,11 +63,6 @@ constexpr auto poll_interval = 100ms;
 constexpr std::size_t end_max_bytes = 16 << 20;
 constexpr Duration daemon_limit = 5s;
 constexpr Duration wait_for_lines = 50ms;
-constexpr Duration meet_interval = 2s;
-/// Between two rounds: the next one may be short, and the job's last.
-constexpr Duration hasty_interval = 200ms;
-constexpr Duration haste_max = 10s;  ///< A job that waits for nodes may wait all night.
-constexpr Duration silence_max = 15s;
 constexpr std::size_t names_shown_max = 20;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 
@@ -161,10 +155,6 @@ Error explained(Error answer, const std::string& job, const StatusSource& source
     return answer;
 }
 
-std::string agents_page(const std::string& job) {
-    return cat("/api/v1/jobs/", percent_encoded(job), "/agents");
-}
-
 Result<JobAgents> ask_for_agents(const std::string& job, const StatusSource& source) {
     const auto answer = source.ask(daemon_limit, agents_page(job));
     if (!answer) return explained(answer.error(), job, source);
@@ -200,66 +190,13 @@ void tell(const std::string& sentence) {
     print_error("logs", 1, sentence);
 }
 
-/// What the daemon says again and again of a job that is followed.
-class FollowedJob {
-  public:
-    FollowedJob(const StatusSource& source, const std::string& job, std::size_t node_count)
-        : source_(source),
-          usual_(std::max<Duration>(meet_interval, node_count * 4ms)),
-          hasty_(std::max<Duration>(hasty_interval, node_count * 1ms)),
-          poll_(source, usual_, agents_page(job)) {}
-
-    /// False: the job is over, or nobody is left to hear of it.
-    bool goes_on(JobLogs& logs) {
-        if (const auto answer = poll_.take()) hear(*answer, logs);
-        const auto now = std::chrono::steady_clock::now();
-        if (!logs.awaits_round()) round_seen_at_ = now;
-        const bool hastens = logs.awaits_round() && !trouble_ && now - round_seen_at_ < haste_max;
-        if (std::exchange(hastens_, hastens) != hastens) poll_.set_interval(hastens ? hasty_ : usual_);
-        if (logs.open_count() > 0 || !trouble_) heard_at_ = now;
-        if (logs.open_count() > 0) return true;
-        if (!logs.may_go_on()) return false;
-        if (!is_over_ && now - heard_at_ < silence_max) return true;
-        const auto end = is_over_ ? std::string("the job is over")
-                                  : cat(source_.name(), " has not named the job's nodes for ", describe(silence_max),
-                                        ", and no node is connected: the job is probably over");
-        const auto cut_off = logs.cut_off_count();
-        tell(cut_off == 0 ? end
-                          : cat(end, "; the last lines of ", cut_off, cut_off == 1 ? " node" : " nodes",
-                                " may be missing; muster logs DIR shows the files"));
-        return false;
-    }
-
-  private:
-    void hear(const Result<std::string>& answer, JobLogs& logs) {
-        const auto agents = answer ? read_job_agents(*answer) : Result<JobAgents>(answer.error());
-        is_over_ = agents && agents->is_over;
-        if (agents) logs.meet(*agents);
-        // A daemon that has just started, or does not lead, knows no job although it runs.
-        const bool is_silent = !agents;
-        if (is_silent && !trouble_)
-            tell(cat(source_.name(), ": ", agents.error().context, "; the nodes that are connected go on"));
-        trouble_ = is_silent;
-    }
-
-    const StatusSource& source_;
-    const Duration usual_;
-    const Duration hasty_;
-    bool is_over_ = false;
-    bool hastens_ = false;
-    Instant round_seen_at_ = std::chrono::steady_clock::now();
-    bool trouble_ = false;                                 ///< The daemon does not say where the nodes are.
-    Instant heard_at_ = std::chrono::steady_clock::now();  ///< Of the daemon or of a node.
-    StatusPoll poll_;
-};
-
 int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents& agents, std::vector<Way> ways) {
     LinePrinter printer(wish.request.last);
     const auto sink = [&](std::string_view lines) { return printer.take(lines); };
     JobLogs logs(wish.request, std::move(ways), tell);
     logs.meet(agents);
     std::optional<FollowedJob> followed;
-    if (wish.request.follow) followed.emplace(source, wish.job, agents.agents.size());
+    if (wish.request.follow) followed.emplace(source, wish.job, agents.agents.size(), tell);
     while (logs.read(sink, wait_for_lines) && wait_for_more(Duration::zero())) {
         // Without -f, lines that are still held back belong to the last ones, too.
         if (followed && logs.has_history()) printer.first_read();
