@@ -85,6 +85,12 @@ class Front(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
+def wait_for_lines(job, pattern, count):
+    """So many lines of workers are in files: the launcher writes there what it reads from them."""
+    wait_for(f"{count} lines in files", lambda: sum(len(re.findall(pattern, file.read_text())) for file in job.directory.rglob("std*.log")) == count,
+             deadline=120)
+
+
 class Logs(unittest.TestCase):
     def test_only_workers_that_failed_are_shown_in_the_rounds_in_which_they_failed(self):
         with Job() as job:
@@ -118,7 +124,7 @@ class Logs(unittest.TestCase):
                       "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--log-dir", job.directory / "logs", "-r", 3, "--no-python", "sh", "-c",
                       'echo "rank $RANK of round $MUSTER_ROUND"; touch said.$RANK.$MUSTER_ROUND; test $RANK.$MUSTER_ROUND = 1.0 || exec sleep 600; '
                       'for rank in 0 2; do until test -e said.$rank.0; do sleep 0.05; done; done; exit 3')
-            wait_for("the second round", lambda: all((job.directory / f"said.{rank}.1").exists() for rank in range(3)), deadline=120)
+            wait_for_lines(job, r"rank \d of round 1\n", 3)
             shown = self.of_job(job, "--failed", "--all")
             self.assertEqual((shown.returncode, shown.stdout), (0, "[1]: rank 1 of round 0\n"), shown.stderr)
             self.assertEqual(len(self.of_job(job, "--all").stdout.splitlines()), 6)
@@ -135,7 +141,7 @@ class Logs(unittest.TestCase):
         job.daemon()
         nodes = [self.start_node(job, "--log-dir", job.directory / f"node {i}", "-r", 3, *options)
                  for i, options in enumerate((first, second))]
-        wait_for("lines of four ranks", lambda: all((job.directory / f"ready.{rank}").exists() for rank in range(4)), deadline=120)
+        wait_for_lines(job, "everybody\n|warns\n", 8)
         return nodes
 
     def of_job(self, job, *words):
@@ -212,7 +218,7 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
                           "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"logs {ahead}", "-r", 3,
                           "--no-python", "sh", "-c", self.IN_TURNS, READY=str(job.directory / "turn"), LD_PRELOAD=str(library), CLOCK_AHEAD_S=str(ahead))
             (job.directory / "turn.0").touch()
-            wait_for("four lines", lambda: (job.directory / "turn.4").exists(), deadline=120)
+            wait_for_lines(job, r"turn \d\n", 4)
             shown = self.of_job(job, "--all")
             self.assertEqual([line.split(": ")[1] for line in shown.stdout.splitlines()], [f"turn {turn}" for turn in range(4)], shown.stderr)
             # By the files alone the order is that of the wrong clocks.
@@ -442,7 +448,7 @@ os._exit(3)
             wait_for("listening musterd", job.answers)
             for node in range(2):
                 self.start_node(job, "--log-dir", job.directory / "logs", "-r", 3, MUSTER_KEY=key)
-            wait_for("four ranks", lambda: all((job.directory / f"ready.{rank}").exists() for rank in range(4)), deadline=120)
+            wait_for_lines(job, "everybody\n", 4)
             of_job = [BIN / "muster", "logs", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}"]
             command = [*of_job, "--all", "-i", "hello"]
             shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=key))

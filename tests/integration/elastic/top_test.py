@@ -180,8 +180,9 @@ class Top(unittest.TestCase):
             background = ("sh", "-c", 'set -m; "$@" </dev/null & echo $! >pid; wait $!', "sh")
             with Screen(job, "status", "--watch", by=background) as seen:
                 seen.expect("no jobs")
+                pid = wait_for("its number", lambda: (file := job.directory / "pid").exists() and file.read_text())
                 seen.press(b"\x13")  # Ctrl-S
-                os.kill(int((job.directory / "pid").read_text()), signal.SIGTERM)
+                os.kill(int(pid), signal.SIGTERM)
                 seen.expect_whole(143)
 
     def test_ctrl_z_gives_the_terminal_back_and_fg_draws_again(self):

@@ -7,6 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
 from job import Job, wait_for  # noqa: E402
+from status_test import status  # noqa: E402
 
 GIB = 1 << 30
 # In the first round it takes memory of a GPU and dies of an error; its memory stays.
@@ -65,14 +66,9 @@ class Gpus(unittest.TestCase):
                                  MUSTER_NVML_LIBRARY=os.environ["FAKE_NVML_LIBRARY"], FAKE_NVML="GPU-a;GPU-b;GPU-c",
                                  FAKE_NVML_HEALTH="0 busy 97 1 busy 12", FAKE_NVML_ASKED=job.directory / f"asked-{end}", **extra)
 
-            def status(*words):
-                program = job.spawn("muster", "status", *words, "--rdzv-endpoint", f"127.0.0.1:{job.port}")
-                program.wait(60)
-                return program.out.read_text()
-
             def told(launcher):
-                jobs = json.loads(status("--json"))["jobs"]
-                return next((one for job in jobs for one in job["nodes"] if one["pid"] == launcher.pid), {})
+                jobs = json.loads(status(job, "--json").stdout)["jobs"]
+                return next((node for one in jobs for node in one["nodes"] if node["pid"] == launcher.pid), {})
 
             def metric():
                 return 'muster_gpu_utilization_ratio{job="%s",gpu="1"} 0.12\n' % job.id in metrics.read_text()
@@ -82,7 +78,7 @@ class Gpus(unittest.TestCase):
             metrics = job.directory / f"muster_{job.id}.prom"
             wait_for("how busy its GPUs are", lambda: "gpus" in told(asked))
             self.assertEqual(told(asked)["gpus"], [{"index": 0, "busy_percent": 97}, {"index": 1, "busy_percent": 12}])
-            self.assertIn("\nGPU use: 54 % on average of 2 GPUs, lowest 12 % (GPU 1 of ", status(job.id))
+            self.assertIn("\nGPU use: 54 % on average of 2 GPUs, lowest 12 % (GPU 1 of ", status(job, job.id).stdout)
             wait_for("its metric", metric)
             job.touch("asked")
             wait_for("the end of its numbers with its workers", lambda: "gpus" not in told(asked) and not metric())
