@@ -13,7 +13,7 @@ namespace {
 constexpr Duration write_timeout = 1s;
 /// Parts of a batch, far below the size limit of a transaction.
 constexpr std::size_t part_bytes = 512 * 1024;
-/// The version of the records is part of the key, so another version's records are never read.
+/// The version of the records is part of the key, so another version's records are never used.
 const std::string version = cat("v", record_version, "/");
 
 using Changes = std::map<std::string, std::string>;
@@ -36,6 +36,14 @@ std::optional<Changes> from_bytes(std::string_view bytes) {
         changes[name] = std::string(reader.blob<std::uint32_t>(reader.remaining()));
     }
     return reader.finished() ? std::optional(std::move(changes)) : std::nullopt;
+}
+
+/// "v11/" of a key below the prefix; empty for one that has no version.
+std::string_view version_of(std::string_view key) {
+    unsigned number = 0;
+    const auto end = key.find('/');
+    const bool has_one = key.starts_with('v') && end != key.npos && parse_number(key.substr(1, end - 1), number);
+    return has_one ? key.substr(0, end + 1) : std::string_view();
 }
 
 }  // namespace
@@ -70,9 +78,19 @@ void EtcdCore::loaded(Instant now) {
     ++load_count_;
 
     Changes state;
+    std::set<std::string> others;
     const auto prefix = state_key({});
-    for (const auto& [name, told] : keys)
+    for (const auto& [name, told] : keys) {
         if (name.starts_with(prefix)) state[name.substr(prefix.size())] = told.value;
+        const auto found = version_of(std::string_view(name).substr(config_.prefix.size()));
+        if (!found.empty() && found != version) others.insert(key(found));
+    }
+    if (!others.empty())
+        out_.push_back(
+            LogNote{cat("etcd has records of another version of muster below ",
+                        join({others.begin(), others.end()}, " and "), "; this musterd uses ", key(version),
+                        " alone, and the agents of running jobs send theirs again; run the musterd that wrote "
+                        "them until its jobs are over, or delete them with etcdctl del --prefix")});
     std::size_t part_count = 0;
     const auto count = keys.find(cat(config_.prefix, version, "batch-count"));
     if (count != keys.end() && parse_number(count->second.value, part_count)) {
