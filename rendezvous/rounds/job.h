@@ -204,7 +204,9 @@ class Job {
     void settle_gathering(const Turn& turn);
     void gather_joiners(const Turn& turn);
     bool may_seal(const Turn& turn);
-    [[nodiscard]] bool is_holding_back(Instant now) const;
+    /// Why this daemon itself seals no round yet.
+    enum class Hold { none, given_up, start };
+    [[nodiscard]] Hold hold_at(Instant now) const;
     [[nodiscard]] bool lacks_host() const;
     void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
@@ -433,9 +435,10 @@ class Job {
     Instant next_check_ = no_deadline;                ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
-    std::string waiting_told_;  ///< what note_waiting() compares, since the seal
-    std::string torchrun_at_;   ///< address of a waiting torchrun agent, since the last seal
-    std::string last_refusal_;  ///< why the last node was refused, for the progress messages
+    Hold hold_told_ = Hold::none;  ///< The one that waiting nodes and events were last told of.
+    std::string waiting_told_;     ///< what note_waiting() compares, since the seal
+    std::string torchrun_at_;      ///< address of a waiting torchrun agent, since the last seal
+    std::string last_refusal_;     ///< why the last node was refused, for the progress messages
     Instant waiting_sent_at_ = Instant::min();
 
     std::optional<native::JobEnded> ending_;

@@ -135,7 +135,9 @@ bool Job::settle_ended(const Turn& turn) {
 }
 
 void Job::settle_gathering(const Turn& turn) {
-    if (may_seal(turn)) seal(turn);
+    if (may_seal(turn)) return seal(turn);
+    const auto hold = hold_at(turn.now);
+    if (std::exchange(hold_told_, hold) != hold) waiting_changed_ = true;
 }
 
 bool Job::may_seal(const Turn& turn) {
@@ -150,7 +152,7 @@ bool Job::may_seal(const Turn& turn) {
         call_open_ = true;
         call_ends_ = turn.now + last_call();
     }
-    if (is_holding_back(turn.now) || lacks_host()) return false;
+    if (hold_at(turn.now) != Hold::none || lacks_host()) return false;
     // A sick node has come as well: nobody else is to be waited for in its place.
     const auto came = tally_.gathered - tally_.excluded + tally_.parked + tally_.doubted;
     const bool complete = came >= wanted();
@@ -161,10 +163,10 @@ bool Job::may_seal(const Turn& turn) {
 
 /// A restarted daemon may not know of a running round yet. A full set of new agents shows that there is none, unless
 /// they were started while the daemon was down.
-bool Job::is_holding_back(Instant now) const {
-    if (now < given_up_have_stopped_at()) return true;
+Job::Hold Job::hold_at(Instant now) const {
+    if (now < given_up_have_stopped_at()) return Hold::given_up;
     const bool full = config_.start_hold == StartHold::until_full && tally_.fresh >= terms_.nodes_max;
-    return now < no_seal_before_ && !full;
+    return now < no_seal_before_ && !full ? Hold::start : Hold::none;
 }
 
 /// An embedded daemon seals no round without its own node. So after the launcher's death its round never has all nodes

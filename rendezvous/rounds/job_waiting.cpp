@@ -52,11 +52,12 @@ std::string Job::awaited(Instant now) const {
     const auto missing = tally_.gathered < wanted() ? missing_hosts(members_) : std::string();
     const auto named = missing.empty() ? std::string() : cat(" (missing: ", missing, ")");
     if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), named, parked);
-    if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost or refused nodes have stopped";
+    const auto hold = hold_at(now);
+    if (hold == Hold::given_up) return "confirmation that the workers of lost or refused nodes have stopped";
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), named, ", until the last call ends", parked);
     if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";
-    if (is_holding_back(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
+    if (hold == Hold::start) return "nodes of an earlier round, which may reconnect after the daemon's start";
     return tally_.away > 0 ? "a node that lost its connection" : "";
 }
 

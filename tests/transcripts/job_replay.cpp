@@ -99,11 +99,7 @@ bool JobReplay::waits_for_else(const std::string& status, Instant now) {
     const auto kept = [](const std::string& text) {
         return text.substr(0, std::min(text.find("; the last node was refused"), text.find("; torchrun on")));
     };
-    const auto is_held_back = [](const std::string& text) {
-        return text.starts_with("confirmation that the workers") || text.starts_with("nodes of an earlier round");
-    };
-    const bool is_moment =
-        (phase_ != "running" && phase_ != "gathering") || is_held_back(status) || is_held_back(waiting_for_);
+    const bool is_moment = phase_ != "running" && phase_ != "gathering";
     if (is_moment || nodes_.empty() || kept(status) == kept(waiting_for_))
         differs_since_ = no_deadline;
     else

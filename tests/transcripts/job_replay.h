@@ -14,6 +14,8 @@ namespace muster::test {
 class JobReplay {
   public:
     void take(const Event& event);
+    /// The daemon stood still, or may decide nothing now: its events are late.
+    void stand_still() { differs_since_ = no_deadline; }
     /// Where a job of /status says something else. Empty: nowhere. What EVENTS.md calls known of moments only is left
     /// out. `waiting_for` may be a second late.
     [[nodiscard]] std::string difference(const nlohmann::json& job, Instant now);

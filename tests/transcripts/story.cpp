@@ -86,12 +86,15 @@ void Story::run(std::string_view text) {
     if (verb == "show") return show(pieces.at(1));
     if (verb == "stall") {
         now_ += duration_of(pieces.at(1));
+        for (auto& [job, replay] : replays_) replay.stand_still();
         // What waited in its sockets is read first, each in a step of its own.
         for (int accepted = 0; accepted < 20; ++accepted) step(ConnectionAccepted{next_connection_++, "10.0.0.2"});
         return step(Elapsed{});
     }
-    if (verb == "hold") return step(DecisionsHeld{});
-    if (verb == "free") return step(DecisionsFreed{});
+    if (verb == "hold" || verb == "free") {
+        is_held_ = verb == "hold";
+        return is_held_ ? step(DecisionsHeld{}) : step(DecisionsFreed{});
+    }
     const bool known = run_agent(verb, puppet(pieces.at(1)), words);
     MUSTER_CHECK(known, text);
 }
@@ -429,6 +432,7 @@ void Story::compare_with_events() {
     for (const auto& job : status["jobs"]) {
         const auto known = replays_.find(job["id"].get<std::string>());
         if (known == replays_.end()) continue;  // None of its nodes was accepted.
+        if (is_held_) known->second.stand_still();
         const auto difference = known->second.difference(job, now_);
         MUSTER_CHECK(difference.empty(), difference);
     }

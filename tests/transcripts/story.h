@@ -108,6 +108,7 @@ class Story {
     std::string out_;
     std::vector<Event> events_;  ///< Since `show events`.
     std::map<std::string, JobReplay> replays_;
+    bool is_held_ = false;  ///< The server waits for its disk.
 };
 
 /// True when what a story answered has these words in it.
