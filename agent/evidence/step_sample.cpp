@@ -30,7 +30,6 @@ std::optional<StepSample> sample_step_record(int memory) {
     sample.tally.sample_count = known(record.sample_count);
     sample.tally.checkpoint_step = known_step(record.checkpoint_step);
     sample.tally.checkpoint_failure_count = known(record.checkpoint_failure_count);
-    sample.tally.checkpoint_blocked_ns = known(record.checkpoint_blocked_ns);
     for (const auto count : record.step_times) sample.times.push_back({known(count)});
     return sample;
 }

@@ -108,8 +108,6 @@ void add_steps(MetricsPage& page, const Jobs& jobs) {
     add_checkpoints(page, jobs);
     add_each(page, jobs, "muster_job_checkpoint_failures_total", "Saves of checkpoints that failed.",
              [](const auto& job) { return number(job.steps.checkpoint_failure_count); });
-    add_each(page, jobs, "muster_job_checkpoint_blocked_seconds_total", "Time for which saves blocked training.",
-             [](const auto& job) { return seconds(job.steps.checkpoint_blocked); });
 }
 
 void add_time(MetricsPage& page, const Jobs& jobs) {

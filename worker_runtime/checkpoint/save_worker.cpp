@@ -154,9 +154,7 @@ void SaveWorker::run() {
                 " was not saved: ", report.trouble, "; training continues, and the previous checkpoint is kept");
         }
         if (auto* const record = live_step_record(); record != nullptr)
-            note_checkpoint(
-                *record, report.step, report.persisted,
-                std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(report.blocked_ms)));
+            note_checkpoint(*record, report.step, report.persisted);
         const auto trouble = report.trouble;
         add_report(std::move(report));
         lock.lock();

@@ -50,8 +50,7 @@ void add_cost(StepRecord& record, const StepCost& cost, Duration late) {
     add(record.sample_count, std::llround(std::clamp(cost.samples, 0.0, 1e15)));
 }
 
-void note_checkpoint(StepRecord& record, std::int64_t step, bool is_complete, Duration blocked) {
-    add(record.checkpoint_blocked_ns, blocked.count());
+void note_checkpoint(StepRecord& record, std::int64_t step, bool is_complete) {
     if (is_complete)
         set(record.checkpoint_step, step);
     else

@@ -15,7 +15,7 @@
 
 namespace muster::runtime {
 
-inline constexpr std::array<char, 8> step_record_magic{'M', 'U', 'S', 'T', 'E', 'R', 'S', '1'};
+inline constexpr std::array<char, 8> step_record_magic{'M', 'U', 'S', 'T', 'E', 'R', 'S', '2'};
 
 /// Of one worker in one round.
 struct StepRecord {
@@ -32,7 +32,6 @@ struct StepRecord {
     std::int64_t sample_count = 0;      ///< Of all ranks.
     std::int64_t checkpoint_step = -1;  ///< The last checkpoint that is complete on disk. -1: none.
     std::int64_t checkpoint_failure_count = 0;
-    std::int64_t checkpoint_blocked_ns = 0;                         ///< Saves blocked training.
     std::array<std::int64_t, step_time_bucket_count> step_times{};  ///< Number of steps in each bucket.
 };
 
@@ -43,7 +42,7 @@ void note_step(StepRecord& record, std::int64_t step, Instant now);
 void add_cost(StepRecord& record, const StepCost& cost, Duration late);
 
 /// The save of the checkpoint of `step` has ended, on all ranks.
-void note_checkpoint(StepRecord& record, std::int64_t step, bool is_complete, Duration blocked);
+void note_checkpoint(StepRecord& record, std::int64_t step, bool is_complete);
 
 /// The record of this process, for reducers. nullptr: no agent reads one.
 StepRecord* live_step_record();

@@ -108,7 +108,6 @@ void StepLedger::count_rank_0(const StepTally& now, const std::vector<native::St
     add(sums_.step_count, steps);
     add(sums_.sample_count, samples);
     add(sums_.step_time, time);
-    add(sums_.checkpoint_blocked, time_of(grown(before.checkpoint_blocked_ns, now.checkpoint_blocked_ns)));
     if (steps > 0 && time > Duration::zero()) {
         const auto seconds = std::chrono::duration<double>(time).count();
         sums_.step_seconds = seconds / static_cast<double>(steps);

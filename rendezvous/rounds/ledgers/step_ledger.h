@@ -21,7 +21,6 @@ struct StepSummary {
     std::uint64_t sample_count = 0;  ///< Of all ranks.
     Duration step_time{};            ///< Of the steps in `times`.
     std::array<std::uint64_t, step_time_bucket_count> times{};
-    Duration checkpoint_blocked{};  ///< How long saves blocked training.
     std::uint64_t checkpoint_failure_count = 0;
     // Unknown before a report has them.
     std::optional<double> step_seconds;        ///< Lately.

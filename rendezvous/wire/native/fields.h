@@ -185,7 +185,7 @@ void fields(auto& v, Is<Command> auto& m) {
 
 void fields(auto& v, Is<StepTally> auto& m) {
     v(m.first_step, m.step_count, m.step_ns, m.measured_ns, m.data_wait_ns, m.exposed_ns, m.late_ns, m.sample_count,
-      m.checkpoint_step, m.checkpoint_failure_count, m.checkpoint_blocked_ns);
+      m.checkpoint_step, m.checkpoint_failure_count);
 }
 
 void fields(auto& v, Is<StepTimeCount> auto& m) {

@@ -23,7 +23,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 12;
+inline constexpr std::uint32_t protocol_version = 13;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -208,7 +208,6 @@ struct StepTally {
     std::uint64_t sample_count = 0;     ///< Of all ranks.
     std::int64_t checkpoint_step = -1;  ///< The last checkpoint that is complete on disk. -1: none in this round.
     std::uint64_t checkpoint_failure_count = 0;
-    std::uint64_t checkpoint_blocked_ns = 0;  ///< Saves blocked training.
     friend bool operator==(const StepTally&, const StepTally&) = default;
 };
 

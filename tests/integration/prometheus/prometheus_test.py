@@ -30,8 +30,8 @@ record = os.memfd_create("steps")
 def write(steps):
     ms = 1_000_000
     times = [0, 0, steps - 1, *[0] * 8]
-    os.pwrite(record, b"MUSTERS1" + struct.pack("<13q11q", 1, steps, time.monotonic_ns(), steps, (steps - 1) * 10 * ms,
-              steps * 10 * ms, steps * ms, steps * 2 * ms, rank * steps * ms, steps * 64, steps // 10 * 10, 1, 5 * ms, *times), 0)
+    os.pwrite(record, b"MUSTERS2" + struct.pack("<12q11q", 1, steps, time.monotonic_ns(), steps, (steps - 1) * 10 * ms,
+              steps * 10 * ms, steps * ms, steps * 2 * ms, rank * steps * ms, steps * 64, steps // 10 * 10, 1, *times), 0)
 write(50)
 socket.send_fds(link, [bytes([9])], [record])
 for steps in range(50, 10 ** 9):

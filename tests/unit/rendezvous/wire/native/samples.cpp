@@ -112,7 +112,7 @@ std::vector<Message> samples() {
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             FaultAnswer{1, true, "ok"},
             WorkersSeen{7,
-                        {{idle(), WorkerPace::waiting, 40, 12, {3, 10, 11, 12, 13, 14, 15, 16, 2, 17, 18}}},
+                        {{idle(), WorkerPace::waiting, 40, 12, {3, 10, 11, 12, 13, 14, 15, 16, 2, 17}}},
                         {19, 20, 21, 22, 23},
                         {25, 26, 27, 28},
                         {{"c", 24}},
