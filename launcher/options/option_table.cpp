@@ -427,7 +427,7 @@ constexpr std::array rows{
               "Writes metrics of this node's workers to DIR/muster_JOB.prom every 5 s, for node_exporter's textfile collector.", "",
               [](auto value, auto& to) { return accept_directory(value, to.config.metrics_dir); }},
     OptionRow{"metrics-listen", 0, Kind::value, Group::output, From::muster, true, "[ADDR:]PORT[-LAST]",
-              "Serves the metrics of --metrics-file as GET /metrics, at 127.0.0.1 by default. Off loopback it asks for the token that musterd --status-token prints with the job's key.", "",
+              "Serves the metrics of --metrics-file as GET /metrics, at 127.0.0.1 by default. Off loopback it asks for the token that musterd --metrics-token prints with the job's key.", "",
               [](auto value, auto& to) -> Accepted { if (auto place = listen_place(value)) to.config.metrics_listen = *std::move(place);
                   else return "[ADDR:]P or [ADDR:]P-Q, e.g. 9501, 0.0.0.0:9501 or [::]:9501-9508; 0 is any free port";
                   return std::nullopt; }},

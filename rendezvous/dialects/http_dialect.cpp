@@ -12,6 +12,14 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+std::string_view path_of(const HttpRequest& request) {
+    return std::string_view(request.target).substr(0, request.target.find('?'));
+}
+
+}  // namespace
+
 class HttpDialect::HttpSession final : public Session {
   public:
     HttpSession(const HttpDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
@@ -80,14 +88,21 @@ bool HttpDialect::answers_late(const HttpRequest& request, const Connection& con
 }
 
 bool HttpDialect::may_see(const HttpRequest& request, const Connection& connection) const {
-    const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    const bool is_open = !access_.keys || (access_.is_public && access_.is_public(path)) ||
+    const bool is_open = !access_.keys || (access_.is_public && access_.is_public(path_of(request))) ||
                          is_loopback(connection.peer()) ||
                          (access_.has_key && access_.has_key(connection.key_identity()));
     if (is_open && !is_other_user(connection)) return true;
+    const auto has = [&](const std::string& token) {
+        return same_digest(request.authorization, cat("Bearer ", token));
+    };
     return access_.keys && std::ranges::any_of(access_.keys({}), [&](const auto& key) {
-               return same_digest(request.authorization, cat("Bearer ", status_token(key)));
+               return (!access_.metrics_alone && has(status_token(key))) ||
+                      (is_for_scrapers(request) && has(metrics_token(key)));
            });
+}
+
+bool HttpDialect::is_for_scrapers(const HttpRequest& request) const {
+    return access_.metrics_alone || path_of(request) == "/metrics";
 }
 
 std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, const Connection& connection) const {
@@ -99,17 +114,12 @@ std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, co
     if (request.method != "GET" && request.method != "HEAD")
         return HttpPage{.status = 405, .body = "Only GET is answered here.\n"};
     if (may_see(request, connection)) return std::nullopt;
+    const auto token = cat("send 'Authorization: Bearer TOKEN', with the token that musterd --",
+                           is_for_scrapers(request) ? "metrics" : "status", "-token prints");
     if (is_other_user(connection))
-        return HttpPage{
-            .status = 403,
-            .body = cat(connection.objection(),
-                        access_.keys ? "; or send 'Authorization: Bearer TOKEN', with the token that musterd "
-                                       "--status-token prints\n"
-                                     : "\n")};
-    return HttpPage{.status = 401,
-                    .body =
-                        "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "
-                        "token that musterd --status-token prints.\n"};
+        return HttpPage{.status = 403,
+                        .body = cat(connection.objection(), access_.keys ? cat("; or ", token) : std::string(), "\n")};
+    return HttpPage{.status = 401, .body = cat("Status pages are for who knows the job's secret: ", token, ".\n")};
 }
 
 HttpPage HttpDialect::page_for(const HttpRequest& request, Instant now) const {

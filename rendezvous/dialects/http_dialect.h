@@ -40,6 +40,8 @@ class HttpDialect final : public Dialect {
         std::string_view name_option = "musterd --status-host NAME";  ///< which adds one
         /// The token of one is asked of requests from other hosts for what is not public; empty: none is asked.
         JobKeys keys;
+        /// The token of the status pages opens nothing here. That of the metrics opens /metrics of any server.
+        bool metrics_alone = false;
         /// Who has proved the key of this identity needs no token, as long as the daemon accepts the key. Without
         /// `keys` it is not called.
         std::function<bool(std::string_view identity)> has_key;
@@ -66,6 +68,8 @@ class HttpDialect final : public Dialect {
     [[nodiscard]] std::optional<HttpPage> objection_to(const HttpRequest& request, const Connection& connection) const;
     /// Of this host, and not served without a token.
     [[nodiscard]] static bool is_other_user(const Connection& connection);
+    /// The token for metrics opens this page.
+    [[nodiscard]] bool is_for_scrapers(const HttpRequest& request) const;
     [[nodiscard]] HttpPage page_for(const HttpRequest& request, Instant now) const;
 
     [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const;

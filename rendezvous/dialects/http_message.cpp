@@ -44,6 +44,7 @@ Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, st
                                      .host = std::string(request[http::field::host]),
                                      .authorization = std::string(request[http::field::authorization]),
                                      .accept = std::string(request[http::field::accept]),
+                                     .accept_encoding = std::string(request[http::field::accept_encoding]),
                                      .fetch_site = std::string(request["Sec-Fetch-Site"])});
 }
 
@@ -84,6 +85,7 @@ std::string http_stream_head(std::string_view type) {
 std::string http_response(const HttpPage& page, std::string_view method) {
     const std::string_view reason = http::obsolete_reason(http::int_to_status(page.status));
     std::string out = cat("HTTP/1.1 ", page.status, " ", reason, "\r\n", common_headers, "Content-Type: ", page.type,
+                          page.encoding.empty() ? "" : "\r\nContent-Encoding: ", page.encoding,
                           "\r\nContent-Length: ", page.body.size(), "\r\n\r\n");
     if (method != "HEAD") out += page.body;
     return out;

@@ -15,10 +15,11 @@ namespace muster::rendezvous {
 
 struct HttpRequest {
     std::string method;
-    std::string target;           ///< path and query as sent
-    std::string host;             ///< of the header Host, with its port as sent; empty: there is none
-    std::string authorization;    ///< of the header of that name
-    std::string accept = {};      ///< of the header of that name
+    std::string target;         ///< path and query as sent
+    std::string host;           ///< of the header Host, with its port as sent; empty: there is none
+    std::string authorization;  ///< of the header of that name
+    std::string accept = {};    ///< of the header of that name
+    std::string accept_encoding = {};
     std::string fetch_site = {};  ///< of the header Sec-Fetch-Site, which browsers send and pages cannot change
 };
 
@@ -30,6 +31,7 @@ struct HttpPage {
     unsigned status = 200;
     std::string_view type = "text/plain; charset=utf-8";
     std::string body;
+    std::string_view encoding = {};  ///< of the body: the header Content-Encoding; empty: there is none
 };
 
 /// True when a browser that was led here by a false name service entry cannot have sent this Host: it is an address,

@@ -287,9 +287,11 @@ std::optional<int> take_secret(const options::variables_map& given, rendezvous::
         secrets = std::make_shared<Secrets>(*std::move(found));
         config.keys = rendezvous::job_keys(secrets);
     }
-    if (given.count("status-token") > 0) {
-        if (config.keys) return answer(cat(rendezvous::status_token(config.keys({}).front()), "\n"));
-        return print_error("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
+    for (const auto& [option, token] : {std::pair("status-token", &rendezvous::status_token),
+                                        std::pair("metrics-token", &rendezvous::metrics_token)}) {
+        if (given.count(option) == 0) continue;
+        if (config.keys) return answer(cat(token(config.keys({}).front()), "\n"));
+        return print_error(cat("--", option, ": there is no secret, so no token is asked; set MUSTER_SECRET_FILE"));
     }
     for (const auto name : split(given["status-host"].as<std::string>(), ','))
         if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));

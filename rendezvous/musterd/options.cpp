@@ -62,6 +62,8 @@ options::options_description describe_options() {
     add("status-token",
         "print the token that /status, /metrics and /api ask of other hosts (Authorization: Bearer TOKEN) where "
         "MUSTER_SECRET_FILE is set, and exit");
+    add("metrics-token",
+        "print the token that opens /metrics alone, here and at the ports of muster --metrics-listen, and exit");
     add("log-level", text("debug|info|warning|error")->default_value("info"), "debug, info, warning or error");
     add("version", "print the version and exit");
     add("help,h", "print this and exit");
@@ -83,7 +85,8 @@ Result<options::parsed_options> read_options(const std::string& path, const opti
     const auto config = parse_config(text);
     if (!config.complaints.empty()) return wrong(config.complaints.front().line, config.complaints.front().why);
     auto names = option_names(known);
-    for (const char* not_here : {"config", "check", "help", "status-token", "version"}) std::erase(names, not_here);
+    for (const char* not_here : {"config", "check", "help", "status-token", "metrics-token", "version"})
+        std::erase(names, not_here);
     options::parsed_options parsed(&known);
     for (const auto& [key, value, line] : config.entries) {
         if (std::find(names.begin(), names.end(), key) == names.end()) {

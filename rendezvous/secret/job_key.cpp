@@ -121,4 +121,8 @@ std::string status_token(const JobKey& key) {
     return hexadecimal(derived_key(key, "status"));
 }
 
+std::string metrics_token(const JobKey& key) {
+    return hexadecimal(derived_key(key, "metrics"));
+}
+
 }  // namespace muster::rendezvous

@@ -32,8 +32,8 @@ std::string wrong_with_job_key(std::string_view text);
 
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
 /// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "status"
-/// (token of the status pages), "snapshots", "state" (records in etcd); "control tls", "status tls", "logs", and each
-/// with " identity" (control_key.h); of a round's secret (Assigned::secret): "ranks" (its workers) and "peers"
+/// and "metrics" (tokens of the pages), "snapshots", "state" (records in etcd); "control tls", "status tls", "logs",
+/// and each with " identity" (control_key.h); of a round's secret (Assigned::secret): "ranks" (its workers) and "peers"
 /// (questions between its agents). Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
 
@@ -63,5 +63,8 @@ native::HashesOf control_hashes(JobKeys keys);
 
 /// The bearer token of the status pages: the "status" key in hexadecimal. Empty for no key.
 std::string status_token(const JobKey& key);
+
+/// The same of /metrics alone: the "metrics" key. A scraper sends it to whatever process holds a node's port.
+std::string metrics_token(const JobKey& key);
 
 }  // namespace muster::rendezvous

@@ -12,6 +12,7 @@
 #include "rendezvous/dialects/agent_dialect.h"
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/dialects/job_metrics.h"
+#include "rendezvous/dialects/metrics_answer.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
 #include "rendezvous/page/page_files.h"
@@ -195,10 +196,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         if (const auto* file = find_page_file(path))
             return HttpPage{.type = file->type, .body = std::string(file->bytes)};
         if (path == "/status") return HttpPage{.type = "application/json", .body = agents_.status_json(now) + "\n"};
-        if (path == "/metrics") {
-            const auto format = metrics_format(request.accept);
-            return HttpPage{.type = metrics_content_type(format), .body = metrics(format, now)};
-        }
+        if (path == "/metrics")
+            return metrics_answer(request, [&](MetricsFormat format) { return metrics(format, now); });
         return std::nullopt;
     }
 

@@ -4,6 +4,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/dialects/http_dialect.h"
+#include "rendezvous/dialects/metrics_answer.h"
 #include "rendezvous/net/station.h"
 
 namespace muster::rendezvous {
@@ -28,13 +29,10 @@ HttpDialect::LatePages metrics_page(EventLoop& loop, MetricsPortConfig& config) 
     return [&loop, page = std::move(config.page), post = std::move(config.post)](
                const HttpRequest& request, const Connection&, AskerGone gone, std::function<void(HttpPage)> answer) {
         if (request.target.substr(0, request.target.find('?')) != "/metrics") return false;
-        post(
-            [&loop, page, format = metrics_format(request.accept), gone = std::move(gone), answer = std::move(answer)] {
-                if (*gone) return;
-                loop.post([answer, found = HttpPage{.type = metrics_content_type(format), .body = page(format)}] {
-                    answer(found);
-                });
-            });
+        post([&loop, page, request, gone = std::move(gone), answer = std::move(answer)] {
+            if (*gone) return;
+            loop.post([answer, found = metrics_answer(request, page)] { answer(found); });
+        });
         return true;
     };
 }
@@ -44,7 +42,10 @@ HttpDialect::LatePages metrics_page(EventLoop& loop, MetricsPortConfig& config) 
 struct MetricsPort::Server {
     Server(EventLoop& loop, std::unique_ptr<Listener> listener, MetricsPortConfig config)
         : http([](const HttpRequest&, Instant) { return HttpPage{.status = 404, .body = "There is /metrics.\n"}; },
-               {.names = {config.listen.address}, .name_option = "--metrics-listen NAME:PORT", .keys = config.keys},
+               {.names = {config.listen.address},
+                .name_option = "--metrics-listen NAME:PORT",
+                .keys = config.keys,
+                .metrics_alone = true},
                metrics_page(loop, config)),
           station(loop, std::move(listener), {.http = &http, .http_judges_users = true}, limits_of_port(),
                   std::make_shared<MemoryBudget>(limits_of_port().memory_bytes_max)) {

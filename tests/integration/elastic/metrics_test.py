@@ -43,14 +43,19 @@ def status_of(page, **headers):
         return answer.code, answer.read().decode()
 
 
-def far_address():
+def far_address(family=socket.AF_INET):
     """An address of this host that is not loopback. Empty: it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1" if family == socket.AF_INET else "2001:db8::1", 9))  # sends nothing
         except OSError:
             return ""
         return probe.getsockname()[0]
+
+
+def token_of(job, kind, **secret):
+    return subprocess.run([BIN / "musterd", f"--{kind}-token"], env=job.environment(**secret), capture_output=True, text=True,
+                          timeout=60, check=True).stdout.strip()
 
 
 def has_parser():
@@ -189,6 +194,44 @@ class Metrics(unittest.TestCase):
                 job.expect_exit(node, 0)
             self.assertFalse(self.answers(pages[0]))
 
+    def check_limit_of_one_source(self, node, port):
+        """Of nine connections of another user the ninth is closed at once; the others and the own user are served."""
+        asked = subprocess.run([*as_user(NOBODY), PYTHON, "-c", """
+import socket, sys
+nine = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60) for _ in range(9)]
+print(nine[8].recv(1))
+for one in nine[:8]:
+    one.sendall(b"GET /metrics HTTP/1.0\\r\\n\\r\\n")
+print({one.recv(12) for one in nine[:8]})
+""", port], capture_output=True, text=True, timeout=60)
+        self.assertEqual(asked.stdout + asked.stderr, "b''\n{b'HTTP/1.1 403'}\n")
+        wait_for("the line of the limit", lambda: "refused: 8 connections of " in node.err.read_text())
+        self.assertIn("muster_worker_running", get(f"http://127.0.0.1:{port}/metrics")[1].decode())
+
+    def listen_by_ipv6(self, job, token):
+        """Launchers whose ports other hosts reach by IPv6. None where this host has no such address."""
+        nodes = []
+        far = far_address(socket.AF_INET6)
+        for place in (f"[{far}]:0", "[::]:0") if far else ():
+            node, page = self.listen(job, place, "--standalone")
+            page = f"http://[{far}]:{page.split(':')[-1]}"
+            self.assertEqual(status_of(page)[0], 401)
+            wait_for("workers", lambda at=page: "muster_worker_running{" in get(at, Authorization=f"Bearer {token}")[1].decode())
+            nodes.append(node)
+        return nodes
+
+    def test_a_port_that_stays_taken_is_given_up_after_the_fourth_try_and_the_job_runs(self):
+        with Job() as job, socket.create_server(("127.0.0.1", 0)) as holder:
+            port = holder.getsockname()[1]
+            node = job.spawn("muster", "--standalone", "--metrics-listen", port, "--no-python", WORKERS / "elastic", "--until", "done")
+            job.round(0, 1)
+            line = rf"--metrics-listen: .*port {port} on 127.0.0.1.*; "
+            wait_for("the last try", lambda: re.search(line + "this node serves no metrics. Give each launcher", node.err.read_text()), 120)
+            self.assertEqual(len(re.findall(line + "tried again in 10 s", node.err.read_text())), 3)
+            self.assertIsNone(node.poll())
+            job.finish()
+            job.expect_exit(node, 0)
+
     def as_nobody(self, place, token=""):
         """What another user of this host is answered on loopback."""
         asked = subprocess.run([*as_user(NOBODY), "bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{place.split('/')[0]}; printf 'GET /metrics HTTP/1.0\\r\\n"
@@ -213,24 +256,27 @@ class Metrics(unittest.TestCase):
             page = f"http://{far}:{port}"
             self.assertEqual(status_of(page)[0], 401)
             self.assertEqual(status_of(page, Authorization="Bearer 00")[0], 401)
-            token = subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(MUSTER_KEY="0123456789abcdef0123"),
-                                   capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+            status_token = token_of(job, "status", MUSTER_KEY="0123456789abcdef0123")
+            code, words = status_of(page, Authorization=f"Bearer {status_token}")
+            self.assertEqual((code, words.partition("--")[2]), (401, "metrics-token prints.\n"))
+            token = token_of(job, "metrics", MUSTER_KEY="0123456789abcdef0123")
             self.assertIn("muster_worker_running", get(page, Authorization=f"Bearer {token}")[1].decode())
             if os.geteuid() == 0:
                 self.assertRegex(self.as_nobody(port), r"\AHTTP/1.1 403 [^~]*Bearer TOKEN")
                 self.assertRegex(self.as_nobody(port, token), r"\AHTTP/1.1 200 [^~]*muster_worker_running\{")
-            # A job of one node gets a key for it, with which musterd --status-token agrees.
+                self.check_limit_of_one_source(keyed, port.split("/")[0])
+            # A job of one node gets a key for it, with which musterd --metrics-token agrees.
             made, page = self.listen(job, f"{far}:0", "--standalone")
             self.assertEqual(status_of(page)[0], 401)
             self.assertTrue((job.directory / ".muster" / "key").exists())
-            token = subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(), capture_output=True, text=True,
-                                   timeout=60, check=True).stdout.strip()
+            token = token_of(job, "metrics")
             wait_for("workers", lambda: "muster_worker_running{" in get(page, Authorization=f"Bearer {token}")[1].decode())
+            by_ipv6 = self.listen_by_ipv6(job, token)
             told, page = self.listen(job, f"{far}:0", "--standalone", "--insecure")
             wait_for("workers", lambda: "muster_worker_running{" in get(page)[1].decode())
             self.assertIn("--metrics-listen", told.err.read_text())
             job.finish()
-            for node in (keyed, made, told):
+            for node in (keyed, made, told, *by_ipv6):
                 job.expect_exit(node, 0)
 
     def test_bad_places_to_listen_are_refused_by_a_sentence_before_anything_starts(self):

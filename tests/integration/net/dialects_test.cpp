@@ -204,6 +204,11 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
         CHECK(answer.starts_with(path[1] == 'a' ? "HTTP/1.1 404 " : "HTTP/1.1 200 "));  // there is no job x
     }
     CHECK(get(far, "/healthz", "").starts_with("HTTP/1.1 200 "));
+    // The token of a scraper opens nothing else.
+    const auto bearer = "Authorization: Bearer " + metrics_token(job_key(test_secret, {})) + "\r\n";
+    CHECK(get(far, "/metrics", bearer).starts_with("HTTP/1.1 200 "));
+    for (const auto* path : {"/status", "/api/v1/jobs/x/events", "/metrics/x"})
+        CHECK(get(far, path, bearer).starts_with("HTTP/1.1 401 "));
 }
 
 TEST_CASE("with a secret, other hosts see the status by TLS with its key, and with no job's") {

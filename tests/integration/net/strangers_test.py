@@ -148,17 +148,20 @@ def behind_nat(cluster):
 
 
 def allow_from_closes_every_port(cluster):
-    """--allow-from without the stranger's network: not even a refusal of musterd reaches it."""
+    """--allow-from without the stranger's network: not even a refusal of musterd, or of a port of metrics, reaches it."""
     nodes = plain(cluster, 2)
-    nodes[0].start(BIN / "musterd", "--port", PORT, "--allow-from", "10.1.0.128/25")
-    nodes[0].start(BIN / "musterd", "--port", PORT + 1, "--allow-from", "10.1.0.0/25")
+    ports = [PORT + i for i in range(4)]
+    for musterd, metrics, sources in ((PORT, PORT + 2, "10.1.0.128/25"), (PORT + 1, PORT + 3, "10.1.0.0/25")):
+        nodes[0].start(BIN / "musterd", "--port", musterd, "--allow-from", sources)
+        nodes[0].start(BIN / "muster", "--standalone", "--metrics-listen", f"0.0.0.0:{metrics}", "--allow-from", sources, "--no-python",
+                       WORKERS / "elastic", "--until", "done")
     began = time.monotonic()
-    wait_for(cluster, "musterd", lambda: listeners(nodes[0]) >= {PORT, PORT + 1})
+    wait_for(cluster, "ports", lambda: listeners(nodes[0]) >= set(ports))
     for _ in range(4):  # A probe waits for 1.5 s, and a busy machine may be late.
-        heard = {(port, name): answer for port, name, answer in probed(nodes[1], "10.1.0.1", PORT, PORT + 1)}
-        if any(answer for (port, _), answer in heard.items() if port == str(PORT)):
+        heard = {(port, name): answer for port, name, answer in probed(nodes[1], "10.1.0.1", *ports)}
+        if any(answer for (port, _), answer in heard.items() if int(port) in (PORT, PORT + 2)):
             raise AssertionError(f"{cluster.tag}: a stranger was answered: {heard}\n{cluster.story()}")
-        if heard[str(PORT + 1), "status"].startswith(b"HTTP/1.1 "):
+        if all(heard[str(port), "metrics"].startswith(b"HTTP/1.1 401 ") for port in (PORT + 1, PORT + 3)):
             break
     else:
         raise AssertionError(f"{cluster.tag}: one that may come was refused: {heard}\n{cluster.story()}")

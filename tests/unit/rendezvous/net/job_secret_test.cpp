@@ -294,9 +294,11 @@ TEST_CASE("viewers and commands leave out an old secret that is unusable") {
     CHECK(keys().error().context.find("holds 5 bytes") != std::string::npos);
 }
 
-TEST_CASE("the token of the status pages is derived from the key") {
+TEST_CASE("the tokens of the status pages and of the metrics are derived from the key") {
     CHECK(status_token(std::string(32, 'k')) == hex(derived_key(std::string(32, 'k'), "status")));
+    CHECK(metrics_token(std::string(32, 'k')) == hex(derived_key(std::string(32, 'k'), "metrics")));
     CHECK(status_token("").empty());
+    CHECK(metrics_token("").empty());
 }
 
 TEST_CASE("a file of root's that a user reads by its group is private, as a mounted Secret of Kubernetes is") {
