@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 NETWORK = "10.77.0."
 OUTSIDE = NETWORK + "254"  # the harness's own address among them
@@ -30,6 +31,14 @@ def private():
     os.environ["MUSTER_FAULTS_PRIVATE"] = "1"
     os.execvp("unshare", ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc",
                           "--uts", "--kill-child=SIGKILL", sys.executable, *sys.argv])
+
+
+def wrong_clock(folder, seconds):
+    """The variables of processes whose wall clock is ahead by this, and the file of the 8-byte number that changes it."""
+    library, shift = folder / "clock_shift.so", folder / "shift"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, Path(__file__).with_name("clock_shift.c")], check=True)
+    shift.write_bytes(struct.pack("q", seconds))
+    return {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}, shift
 
 
 def reap():

@@ -5,7 +5,6 @@ import random
 import re
 import signal
 import struct
-import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Callable
 
 from cluster import Cluster, Failed, Watch
-from hosts import Hosts
+from hosts import Hosts, wrong_clock
 from replicas import TUNED, member_gone_and_back, replica_gone
 from torchrun import TorchrunCluster
 
@@ -212,12 +211,9 @@ def eight_restarted(lab):
 def clock_set(lab):
     """The wall clock of one node is an hour late, jumps two ahead, and is put right; nothing may come of it."""
     with tempfile.TemporaryDirectory() as scratch:
-        library, shift = Path(scratch) / "clock_shift.so", Path(scratch) / "shift"
-        source = Path(__file__).with_name("clock_shift.c")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
-        shift.write_bytes(struct.pack("q", -3600))
+        variables, shift = wrong_clock(Path(scratch), -3600)
         host = random.choice(NODES)
-        with Four(lab, on_host={host: {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}}) as four:
+        with Four(lab, on_host={host: variables}) as four:
             # That it is seen: an agent's lines carry the wall clock.
             hour = time.strftime(four.job.stamp, time.gmtime(time.time() - 3600))
             if not four.job.agents[host].heard(hour):
