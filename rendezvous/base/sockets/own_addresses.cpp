@@ -21,7 +21,7 @@ constexpr std::size_t addresses_listed_max = 4;
 
 std::string host_name() {
     std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+    return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "localhost";
 }
 
 std::vector<OwnAddress> list_own_addresses() {

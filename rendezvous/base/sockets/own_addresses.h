@@ -17,7 +17,7 @@ struct OwnAddress {
     bool is_running = true;  ///< False: a bridge without a member, or an unplugged cable.
 };
 
-/// That of gethostname; "localhost" where it fails.
+/// That of gethostname; "localhost" where it fails or is empty.
 std::string host_name();
 
 /// Those of interfaces that are up. Empty when the kernel does not say.
