@@ -112,7 +112,7 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
     if (!length.empty()) order.fault.for_ms = MUSTER_TRY(read_time(length));
     const auto percent = share.empty() ? std::optional<std::int64_t>() : whole_number(share, 1, 99);
     if (!share.empty() && !percent) return wrong(cat("--stopped '", share, "' is not a percentage from 1 to 99"));
-    if (percent && *kind != FaultKind::slow) return wrong("--stopped applies only to slow");
+    if (percent && order.fault.kind != FaultKind::slow) return wrong("--stopped applies only to slow");
     if (percent) order.fault.stopped_percent = static_cast<std::uint32_t>(*percent);
     fill_in(order.fault);
     if (auto why = native::wrong_with(order.fault); !why.empty()) return wrong(std::move(why));
