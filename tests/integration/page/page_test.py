@@ -301,6 +301,7 @@ class Seen(unittest.TestCase):
         with Job() as job:
             job.daemon()
             page = self.browser.page(f"http://127.0.0.1:{job.port}/")
+            page.wait_for("No job is here.")
 
             def fact(name, phase, ended="{}", detail="{}", pace="undefined"):
                 return page.value(f"""import('/page/job.js').then(({{Job}}) => {{
