@@ -203,6 +203,18 @@ void AgentChannel::read() {
     if (worker_.is_open()) wait_for_message();
 }
 
+void AgentChannel::catch_up() {
+    const auto self = shared_from_this();  // who hears of a message may close this
+    for (std::size_t i = 0; i < newcomers_max && !closed_; ++i) {
+        FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket.valid()) break;
+        if (peer_is_our_user(socket.get())) receive(std::move(socket));
+    }
+    for (const auto& newcomer : std::deque(newcomers_))
+        if (answer(newcomer)) dismiss(newcomer);
+    read_some(turn_datagrams_max);
+}
+
 void AgentChannel::read_the_rest() {
     for (const auto& newcomer : std::deque(newcomers_)) {
         answer(newcomer);

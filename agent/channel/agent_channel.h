@@ -91,6 +91,9 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     /// agent wait for a worker. A worker that connects later still gets the last RoundEnded or Notice.
     void send(const local::Message& message);
 
+    /// Hears now what a worker has said, connected or not. After a pause of the agent, other news may be read first.
+    void catch_up();
+
     [[nodiscard]] const WorkerFacts& facts() const { return facts_; }
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
     [[nodiscard]] int gift(local::HandoverKind kind) const;

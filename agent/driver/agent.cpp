@@ -239,6 +239,7 @@ void Agent::Driver::on_daemon_message(native::Message message) {
         config_.workers.interface.clear();
         config_.workers.relayed_store.clear();
     }
+    if (std::holds_alternative<native::RoundEnded>(message)) commands_.catch_up();
     happen(DaemonMessage{std::move(message)});
 }
 
@@ -328,6 +329,7 @@ void Agent::Driver::host_said(ProcessEvent event) {
         const auto hung = hangs_.worker_ended(ended->local_rank);
         const auto expired = timers_.worker_ended(ended->pid, ended->end);
         if (!succeeded(ended->end)) {
+            commands_.catch_up();
             notes = notes_at(ended->at);
             commands_.describe(*ended, notes);
             notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host,

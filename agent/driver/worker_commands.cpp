@@ -297,6 +297,11 @@ void WorkerCommands::forget_round() {
     channels_.clear();
 }
 
+void WorkerCommands::catch_up() {
+    for (std::size_t local_rank = 0; local_rank < channels_.size(); ++local_rank)
+        if (channels_[local_rank]) channels_[local_rank]->catch_up();
+}
+
 void WorkerCommands::send_to_all(const local::Message& message) {
     for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank)
         if (channels_[local_rank] && !is_kept(local_rank)) channels_[local_rank]->send(message);

@@ -54,6 +54,8 @@ class WorkerCommands {
     [[nodiscard]] StepSample steps_of(std::uint32_t local_rank) const;
     [[nodiscard]] std::uint32_t rank_of(std::uint32_t local_rank) const { return assignment_.rank_base + local_rank; }
 
+    /// Hears all workers before their round's end is judged: who has just said that it can be kept is kept.
+    void catch_up();
     /// On every channel that a worker opened, but those of workers that are kept.
     void send_to_all(const local::Message& message);
     void send_to_kept(const local::Message& message);

@@ -77,6 +77,24 @@ void hold_worker_0(Rig& rig, std::optional<KeptWorker>& worker) {
 
 }  // namespace
 
+TEST_CASE("a worker that can be kept is kept, although the agent reads of that after the end of another one") {
+    Rig rig;
+    rig.start();
+    rig.start_workers();
+    rig.host.on_event(WorkerStarted{0, 100});
+    rig.host.on_event(WorkerStarted{1, 101});
+    KeptWorker worker(rig);  // nobody has accepted its connection
+    rig.news();
+    SECTION("on this node") {
+        rig.end_worker(1, Signaled{SIGKILL, false});
+    }
+    SECTION("on another one") {
+        rig.link.on_message(native::RoundEnded{0, native::RoundEndReason::worker_failed, false, "rank 5 failed"});
+    }
+    CHECK(worker.next<local::Hold>(rig));
+    CHECK(rig.news().find("keep 0") != std::string::npos);
+}
+
 TEST_CASE("a held worker gets the variables of the next round, and only the dead one is started") {
     Rig rig;
     std::optional<KeptWorker> worker;
