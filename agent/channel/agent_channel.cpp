@@ -93,8 +93,7 @@ void AgentChannel::wait_for_worker() {
 }
 
 void AgentChannel::accept() {
-    FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const bool refused = !socket.valid() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    const bool refused = !take_connection() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
     if (!refused) {
         wait_for_worker();
     } else {
@@ -104,8 +103,14 @@ void AgentChannel::accept() {
             if (!failure && !self->closed_) self->wait_for_worker();
         });
     }
+}
+
+bool AgentChannel::take_connection() {
+    FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) return false;
     // Strangers get nothing.
-    if (socket.valid() && peer_is_our_user(socket.get())) receive(std::move(socket));
+    if (peer_is_our_user(socket.get())) receive(std::move(socket));
+    return true;
 }
 
 void AgentChannel::receive(FileDescriptor socket) {
@@ -205,10 +210,7 @@ void AgentChannel::read() {
 
 void AgentChannel::catch_up() {
     const auto self = shared_from_this();  // who hears of a message may close this
-    for (std::size_t i = 0; i < newcomers_max && !closed_; ++i) {
-        FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket.valid()) break;
-        if (peer_is_our_user(socket.get())) receive(std::move(socket));
+    for (std::size_t i = 0; i < newcomers_max && !closed_ && take_connection(); ++i) {
     }
     for (const auto& newcomer : std::deque(newcomers_))
         if (answer(newcomer)) dismiss(newcomer);

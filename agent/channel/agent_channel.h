@@ -126,6 +126,8 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     void give_key(int socket);
 
     void accept();
+    /// Of our own user, if one waits. False with the reason in errno: none was taken.
+    bool take_connection();
     void wait_for_message();
     void read();
     void read_some(int most);

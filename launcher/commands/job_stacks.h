@@ -13,8 +13,7 @@ namespace muster::launcher {
 inline constexpr std::string_view stacks_path = "/stacks";
 
 /// Of the request's nodes and ranks. 16 nodes are asked at a time, each for at most 5 s; `sink` gets one text of all
-/// answers. `trouble` gets a sentence about each node that gives no answer, and about
-/// ranks that no node has.
+/// answers. `trouble` gets a sentence about each node that gives no answer, and about ranks that no node has.
 void job_stacks(const LogRequest& request, const JobAgents& agents, const std::vector<Way>& ways,
                 const JobLogs::Sink& sink, const JobLogs::Trouble& trouble);
 
