@@ -7,8 +7,10 @@
     sh run serves=29400    ... until its last background job accepts connections at this port
     sh options             nothing runs: programs must exist, and their options must be in their --help
     sh options see=PATH    ... and the test or script PATH runs it for real
+    sh run=torch           ... with PyTorch and GETTING_STARTED's train.py; left out where there is no PyTorch
     python run             a program that two workers run under muster
     python run=torch       ... with PyTorch; left out where there is none
+    python file=NAME       a script of GETTING_STARTED that blocks of all guides run by this name
     ini check              muster config check accepts it as a job's file
     ini check=musterd      ... musterd --check as the daemon's
     text output            lines that the block before it prints, in this order; ... stands for anything

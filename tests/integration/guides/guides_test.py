@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
 from blocks import REPOSITORY, anchors_of, blocks_of, commands  # noqa: E402
-from scratch import BUILD, PYTHON, Scratch, lacking  # noqa: E402
+from scratch import BUILD, PYTHON, SCRIPTS, Scratch, lacking  # noqa: E402
 
 GUIDES = [REPOSITORY / name for name in (
     "README.md", "launcher/GETTING_STARTED.md", "launcher/FROM_TORCHRUN.md", "launcher/ARCHITECTURE.md",
@@ -97,14 +97,16 @@ def output_faults(expected, output):
 
 def run_faults(block, expected):
     """Runs one block. `expected` is the text of the `text output` block behind it, or empty."""
+    variables = WITH_TORCH if block.marks["run"] == "torch" else {}
     with Scratch() as scratch:
         if block.language == "python":
-            torch = block.marks["run"] == "torch"
             scratch.write("train.py", block.text)
-            code, output = scratch.run("muster --nproc-per-node=2 train.py", **(WITH_TORCH if torch else {}))
+            code, output = scratch.run("muster --nproc-per-node=2 train.py", **variables)
         else:
+            if variables:
+                scratch.write("train.py", SCRIPTS["train.py"])
             code, output = scratch.run(block.text, int(block.marks.get("nodes", 1)), block.marks.get("daemon"),
-                                       block.marks.get("serves"))
+                                       block.marks.get("serves"), **variables)
     if code != int(block.marks.get("exit", 0)):
         return [f"exits with {code}; it prints:\n{output}"]
     return output_faults(expected, output)
@@ -131,7 +133,7 @@ def faults_of(block, following):
     marks = block.marks
     if "from" in marks:
         return excerpt_faults(block)
-    if block.language in ("text", "mermaid"):
+    if block.language in ("text", "mermaid") or (block.language == "python" and "file" in marks and "run" not in marks):
         return []
     if block.language == "ini" and "check" in marks:
         return check_faults(block)

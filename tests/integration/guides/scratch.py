@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 
-from blocks import REPOSITORY
+from blocks import REPOSITORY, blocks_of
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 PYTHON = os.environ.get("MUSTER_TEST_PYTHON", "")
@@ -22,17 +22,12 @@ mount --bind "$SCRATCH/.hosts" /etc/hosts
 exec "$@"
 """
 HOSTS = "127.0.0.1 localhost\n10.77.0.1 node0 head\n10.77.0.2 node1\n10.77.0.3 node2\n"
-# python -u writes each argument of print by itself, between those of the other workers.
+# The scripts that a reader writes: file name -> text.
+SCRIPTS = {block.marks["file"]: block.text for block in blocks_of(REPOSITORY / "launcher/GETTING_STARTED.md") if "file" in block.marks}
+# In place of train.py, without PyTorch. python -u writes each argument of print by itself, between those of the other workers.
 TRAINER = """import os, sys
 print(" ".join(["rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "round", os.environ["MUSTER_ROUND"], *sys.argv[1:]]))
 """
-# Fails once, on rank 1 of the first round.
-FLAKY = """import os
-if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    raise RuntimeError("no such batch")
-print(f"rank {os.environ['RANK']} trains")
-"""
-
 
 # In place of curl, which need not be installed.
 CURL = """#!/usr/bin/env python3
@@ -65,8 +60,8 @@ class Scratch:
 
     def __enter__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="guide-"))
-        self.write("train.py", TRAINER)
-        self.write("flaky.py", FLAKY)
+        for name, text in {**SCRIPTS, "train.py": TRAINER}.items():
+            self.write(name, text)
         self.write(".hosts", HOSTS)
         (self.folder / "build").mkdir()
         (self.folder / "build/release").symlink_to(BUILD)
