@@ -283,7 +283,7 @@ constexpr std::array rows{
               "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
               [](auto value, auto& to) { return choose(value, to.config.local_users, {{"own", LocalUsers::own}, {"all", LocalUsers::all}}); }},
     OptionRow{"insecure", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
-              "Ports accept other hosts without a key: whoever reaches them can join the job. Default: a key, ~/.muster/key or another source (muster key --help).", "",
+              "Ports accept other hosts without a key: every host that reaches them can join the job. Default: a key, ~/.muster/key or another source (muster key --help).", "",
               [](auto value, auto& to) { return flag(value, to.config.insecure); }},
     OptionRow{"no-web", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
               "The daemon in this launcher answers no browser: neither the page at / nor its stream.", "",
@@ -487,11 +487,11 @@ std::span<const CommandRow> command_table() {
          "Looks for faults of this node: names, network, limits, disks, GPUs, settings; tests links and GPUs."},
         {"drain", "NODE", "Makes a node stop its workers and leave its job."},
         {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
-        {"key", "[show]", "Makes the secret of your jobs, or shows it."},
+        {"key", "[show | set | --job NAME]", "Makes the secret of your jobs, shows it, or sets it from stdin."},
         {"status", "[JOB]", "Shows the jobs of a daemon, and what is wrong."},
         {"top", "[JOB]", "Shows jobs and nodes on a screen, what is wrong first."},
         {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
-        {"logs", "DIR", "Shows the log files of all workers below DIR as one stream."},
+        {"logs", "JOB|DIR", "Shows the log files of a running job, or those below DIR, as one stream."},
         {"torch-build", "", "Compiles PyTorch's back end for a torch that muster has none for."},
     };
     return commands;

@@ -108,7 +108,7 @@ std::string help_text(const Environment& environment) {
         out << '\n' << described(group, environment);
     out << "\nCommands (muster COMMAND --help; to start a program with the same name, write ./NAME)\n";
     for (const auto& row : command_table())
-        out << "  " << std::left << std::setw(25) << cat(row.name, ' ', row.arguments) << row.help << '\n';
+        out << "  " << std::left << std::setw(31) << cat(row.name, ' ', row.arguments) << row.help << '\n';
     out << "\nPrograms beside muster\n"
            "  musterd                           The rendezvous daemon, for many jobs.\n"
            "  muster-stacks PID                 Prints the native and Python frames of a process.\n"

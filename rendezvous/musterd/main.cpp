@@ -156,8 +156,8 @@ std::string open_to_strangers(const Listeners& listeners) {
         if (!is_loopback(listener->address()))
             return cat("it would serve other hosts at ",
                        is_any_address(listener->address()) ? std::string("all addresses") : listener->address(),
-                       " without a secret, and whoever reaches its port could run programs in the jobs. Make a secret "
-                       "with muster key, or name one (MUSTER_SECRET_FILE; under systemd "
+                       " without a secret, and every host that reaches its port could run programs in the jobs. Make a "
+                       "secret with muster key, or name one (MUSTER_SECRET_FILE; under systemd "
                        "LoadCredential=muster.key:PATH). --bind 127.0.0.1 serves this host alone; --insecure "
                        "(MUSTER_INSECURE=1) serves everyone");
     return {};

@@ -27,8 +27,9 @@ options::options_description describe_options() {
         "whom this daemon serves among the users of its own host. own: root and its own user, as the kernel reports "
         "the connection's other end; all: everyone who can connect. Default: all with a secret, else own");
     add("insecure",
-        "serve other hosts without a secret: whoever reaches the port can join the jobs. Also MUSTER_INSECURE=1. "
-        "Default: without a secret (muster key --help) only a port on loopback is served");
+        "serve other hosts without a secret: every host that reaches the port can join the jobs. Also "
+        "MUSTER_INSECURE=1. Default: without a secret (muster key --help), musterd exits with 78 unless it listens on "
+        "loopback (--bind 127.0.0.1)");
     add("allow-from", text("ADDRESS[/BITS],..."),
         "the other hosts that this daemon serves, e.g. 10.0.0.0/8,fd00::/8. With a secret, PyTorch's clients of these "
         "hosts, too. Default: all, and with a secret PyTorch's clients of this host and of the jobs' nodes");
