@@ -229,7 +229,7 @@ class DaemonUnits:
         stranger = self.job("stranger", STAYING, start=False)
         self.systemd.systemctl("start", stranger, check=False)
         self.systemd.until("a refusal", lambda: self.systemd.show(stranger, "ExecMainStatus") == "78")
-        self.drop_in("muster-agent@.service", f"[Service]\nEnvironment=MUSTER_SECRET_FILE={secret}\n")
+        self.drop_in("muster-agent@.service", f"[Service]\nLoadCredential=muster.key:{secret}\n")
         self.until_workers(self.job("friend", STAYING))
 
     @unittest.skipUnless(shutil.which("etcd") or os.environ.get("CI") == "true", "etcd is missing (scripts/setup --tests)")
