@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 
 #include "agent/doctor/doctor_report.h"
@@ -10,7 +11,10 @@
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
+#include "launcher/options/job_file.h"
+#include "launcher/options/options.h"
 #include "launcher/report/command_output.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/system/config_text.h"
@@ -21,7 +25,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr int could_not_look = 3;
-constexpr int nodes_max = 4096;
+constexpr int nodes_max = 8000;
 
 constexpr std::string_view doctor_usage =
     "usage: muster doctor [--level 3] [--dir DIR] [--skip NAME] [--limits FILE] [--json | --nagios]\n"
@@ -124,6 +128,22 @@ Result<DoctorWords> read_doctor_words(const std::vector<std::string>& arguments)
     return words;
 }
 
+/// Without --nnodes: takes the number of nodes that the scheduler, variables and the options behind -- tell the job of
+/// the test. It stays open where they tell a range, or settings of the rendezvous that an own number would override;
+/// what is wrong the job reports. Returns one line if this is a surplus task of its host, else nothing.
+std::string take_node_count(PairsOrder& pairs, const Environment& environment) {
+    const auto words = pairs_job_words(pairs);
+    const auto file = named_job_file(words);
+    const auto parsed = parse_options(words, environment, file ? *file : JobFile{}, read_file("/etc/hosts"));
+    if (const auto* nothing = std::get_if<NothingToDo>(&parsed)) return nothing->line;
+    const auto* launch = std::get_if<Launch>(&parsed);
+    if (launch == nullptr || launch->config.nodes_min != launch->config.nodes_max) return {};
+    const bool has_conf = environment.contains("MUSTER_RDZV_CONF") || environment.contains("PET_RDZV_CONF");
+    const auto count = static_cast<int>(launch->config.nodes_max);
+    if (count == 1 || (launch->config.backend == Backend::c10d && !has_conf)) pairs.node_count = count;
+    return {};
+}
+
 int explain_names(const std::vector<std::string>& arguments) {
     if (arguments.size() == 1) return answer("doctor", agent::explain_all());
     if (arguments.size() > 2) return print_error("doctor", could_not_look, "write: muster doctor explain [NAME]");
@@ -156,6 +176,11 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
         return print_error("doctor", could_not_look,
                            "--level 2: no scheduler (srun, mpirun, Kubernetes) tells which nodes to test; write "
                            "--nnodes N --rdzv-endpoint HOST on every node");
+    if (words->between_nodes && words->pairs.node_count == 0)
+        if (const auto surplus = take_node_count(words->pairs, environment); !surplus.empty()) {
+            std::fputs(surplus.c_str(), stderr);
+            return exit_codes::success;
+        }
     if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty())
         words->pairs.directory = temporary;
     words->order.directories.push_back(words->pairs.directory);

@@ -33,8 +33,8 @@ constexpr std::size_t result_bytes_max = std::size_t{4} << 20;
 std::vector<std::string> job_words(const PairsJob& job) {
     // A worker that hangs is a finding of the search, which ends the job then; the job's own limit would drop the
     // result.
-    std::vector<std::string> words{"muster", "--nproc-per-node", "1", "--max-restarts",     "0", "--preflight",
-                                   "off",    "--hang-timeout",   "0", "--shutdown-timeout", "3"};
+    std::vector<std::string> words{"--nproc-per-node", "1", "--max-restarts",     "0", "--preflight", "off",
+                                   "--hang-timeout",   "0", "--shutdown-timeout", "3"};
     words.insert(words.end(), job.options.begin(), job.options.end());
     words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), cat(job.expected_count)});
     return words;
@@ -96,6 +96,7 @@ Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
 /// How it ended, or why that is not known.
 Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
     auto words = job_words(job);
+    words.insert(words.begin(), "muster");
     auto variables = job_variables(job, result);
     const auto arguments = as_pointers(words);
     const auto environment = as_pointers(variables);
@@ -119,6 +120,27 @@ Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
     auto end = wait_for_job(pid, job.limit);
     if (reports) ::sigaction(SIGINT, &before, nullptr);
     return end;
+}
+
+/// The job of the order.
+PairsJob pairs_job(const PairsOrder& order) {
+    PairsJob job{.expected_count = order.node_count, .options = {"--rdzv-id", order.job}, .directory = order.directory};
+    // For nodes that come late. Of the user's own join_timeout nothing is known here.
+    job.limit += order.node_count > 0 ? Duration(2 * order.wait_seconds * 1s) : join_timeout_default;
+    if (std::ranges::any_of(order.muster_options, [](const auto& word) {
+            return word.starts_with("--rdzv-conf") || word.starts_with("--rdzv_conf");
+        }))
+        job.limit = Duration::max();
+    auto& words = job.options;
+    if (!order.endpoint.empty())
+        words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});
+    // All that came by the last call start, so that one node that never comes does not hide the faults of the others.
+    if (order.node_count > 1)
+        words.insert(words.end(),
+                     {"--nnodes", cat("2:", order.node_count), "--rdzv-conf",
+                      cat("last_call_timeout=", order.wait_seconds, ",join_timeout=", 2 * order.wait_seconds)});
+    words.insert(words.end(), order.muster_options.begin(), order.muster_options.end());
+    return job;
 }
 
 agent::Look without_result(std::string why) {
@@ -151,6 +173,10 @@ agent::Look run_pairs_job(const PairsJob& job) {
     return look;
 }
 
+std::vector<std::string> pairs_job_words(const PairsOrder& order) {
+    return job_words(pairs_job(order));
+}
+
 bool has_meeting(const PairsOrder& pairs, const Environment& environment) {
     return !pairs.endpoint.empty() || !pairs.muster_options.empty() || is_slurm_task(environment) ||
            is_mpi_process(environment) || is_kubernetes_pod(environment) || environment.contains("MUSTER_NNODES") ||
@@ -158,23 +184,10 @@ bool has_meeting(const PairsOrder& pairs, const Environment& environment) {
 }
 
 agent::Look look_between_nodes(const PairsOrder& order) {
-    PairsJob job{.expected_count = order.node_count, .options = {"--rdzv-id", order.job}, .directory = order.directory};
-    // For nodes that come late. Of the user's own join_timeout nothing is known here.
-    job.limit += order.node_count > 0 ? Duration(2 * order.wait_seconds * 1s) : join_timeout_default;
-    if (std::ranges::any_of(order.muster_options, [](const auto& word) {
-            return word.starts_with("--rdzv-conf") || word.starts_with("--rdzv_conf");
-        }))
-        job.limit = Duration::max();
-    auto& words = job.options;
-    if (!order.endpoint.empty())
-        words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});
-    // All that came by the last call start, so that one node that never comes does not hide the faults of the others.
-    if (order.node_count > 1)
-        words.insert(words.end(),
-                     {"--nnodes", cat("2:", order.node_count), "--rdzv-conf",
-                      cat("last_call_timeout=", order.wait_seconds, ",join_timeout=", 2 * order.wait_seconds)});
-    words.insert(words.end(), order.muster_options.begin(), order.muster_options.end());
-    return run_pairs_job(job);
+    if (order.node_count == 1)
+        return without_result(
+            "one node has no pair; write srun -N 2 or more, or --nnodes N --rdzv-endpoint HOST on every node");
+    return run_pairs_job(pairs_job(order));
 }
 
 }  // namespace muster::launcher

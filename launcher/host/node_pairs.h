@@ -20,7 +20,7 @@ enum class InterruptedTest {
 
 /// A job of one worker a node in which the nodes test each other.
 struct PairsJob {
-    int expected_count = 0;                 ///< Nodes that should come. 0: what the scheduler tells.
+    int expected_count = 0;                 ///< Nodes that should come. 0: not known.
     std::vector<std::string> options;       ///< Options of muster: where the nodes meet, and under which name.
     std::string directory = "/tmp";         ///< For the result.
     std::vector<std::string> without = {};  ///< Variables that the job's muster does not get.
@@ -34,7 +34,7 @@ struct PairsJob {
 agent::Look run_pairs_job(const PairsJob& job);
 
 struct PairsOrder {
-    int node_count = 0;                       ///< 0: what the scheduler tells.
+    int node_count = 0;                       ///< 0: what the scheduler and variables tell the job.
     std::string endpoint;                     ///< --rdzv-endpoint. Empty: what the scheduler tells.
     std::string job = "doctor";               ///< --rdzv-id
     int wait_seconds = 30;                    ///< Nodes that have not come by then are left out, and named.
@@ -45,7 +45,10 @@ struct PairsOrder {
 /// Whether the order, a scheduler or a variable of muster tells where the nodes meet.
 bool has_meeting(const PairsOrder& pairs, const Environment& environment);
 
-/// run_pairs_job() for `muster doctor --nnodes`.
+/// The words behind `muster` with which the job starts.
+std::vector<std::string> pairs_job_words(const PairsOrder& order);
+
+/// run_pairs_job() for `muster doctor --nnodes`. One node has no pair, and starts no job.
 agent::Look look_between_nodes(const PairsOrder& order);
 
 }  // namespace muster::launcher

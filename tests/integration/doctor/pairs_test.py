@@ -36,6 +36,20 @@ def start(cluster, count, *options, expected=None):
         for node in nodes]
 
 
+def start_by_srun(cluster, count, came):
+    """muster doctor --level 2 as tasks of a step of `count` hosts, of which only the first `came` start; n0 has two tasks."""
+    nodes, _ = start(cluster, count)
+    names = "".join(f"10.1.0.{number} n{number - 1}\n" for number in range(1, count + 1))
+    for number, task in [(0, 1)] + [(number, 0) for number in range(came)]:
+        nodes[number].names(f"127.0.0.1 localhost\n{names}")
+        nodes[number].start(BIN / "muster", "doctor", "--level", 2, "--json", "--skip", ONLY_PAIRS, "--wait", 15, "--", "--store-port", STORE,
+                            SLURM_JOB_ID="4711", SLURM_STEP_ID="0", SLURM_PROCID=str(number), SLURM_NODEID=str(number), SLURM_LOCALID=str(task),
+                            SLURM_STEP_NODELIST=f"n[0-{count - 1}]" if count > 1 else "n0")
+    surplus, *tasks = [process for node in nodes for process in node.running]
+    assert surplus.wait(60) == 0 and "task 1 on n0 exits" in surplus.err.read_text(), cluster.story()
+    return tasks
+
+
 def answers(cluster, processes, deadline=90):
     """(exit code, findings above information) of each, after all have ended."""
     end = time.monotonic() + deadline
@@ -94,6 +108,21 @@ def a_firewall_between_ranks(cluster):
 def a_node_that_never_comes(cluster):
     _, go = start(cluster, 3, "--wait", 15, expected=4)  # time enough for the three to start
     expect(cluster, answers(cluster, go()), 3, "nodes-missing", "nodes that came", "3")
+
+
+def a_task_of_srun_that_never_comes(cluster):
+    answered = answers(cluster, start_by_srun(cluster, 3, came=2))
+    expect(cluster, answered, 3, "nodes-missing", "nodes that came", "2")
+    assert any(one["check"] == "links" for one in answered[0][2]), answered[0]
+
+
+def clean_tasks_of_srun(cluster):
+    for got, findings, all_of in answers(cluster, start_by_srun(cluster, 3, came=3)):
+        assert (got, findings, [one["check"] for one in all_of]) == (0, [], ["links"]), cluster.story()
+
+
+def one_task_of_srun(cluster):
+    expect(cluster, answers(cluster, start_by_srun(cluster, 1, came=1)), 3, "nodes", "nodes", "one node has no pair")
 
 
 def a_slow_node(cluster):
@@ -281,7 +310,8 @@ def a_job_on_good_links(cluster):
         assert "node-" not in said and " between nodes" in said, said
 
 
-CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, a_parent_that_ignores_its_children, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
+CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, a_parent_that_ignores_its_children, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_task_of_srun_that_never_comes,
+         clean_tasks_of_srun, one_task_of_srun, a_slow_node,
          a_path_between_two_nodes, a_limit_of_connections, clean_networks, one_address_of_a_node_is_a_dead_end,
          full_packets_vanish_by_ipv6, a_path_of_one_network, a_network_loses_full_packets, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
          two_racks_that_do_not_reach_each_other]
