@@ -24,8 +24,10 @@ Found interface_speed(const DoctorFacts& facts, const DoctorLimits& limits) {
         const auto speed = link.number("speed").value_or(-1);
         const auto least = limits.of("interface-mbit");
         const bool is_half = link.text("duplex") == "half";
-        // Virtual ones do not know their speed. Only those that are hardware have one that means something.
-        if (link.text("hardware") != "1" || speed <= 0 || (speed >= least && !is_half)) return std::nullopt;
+        // Virtual ones do not know their speed. Only those that are hardware have one that means something, and not on
+        // USB: that of a server's management controller tells any speed, and its driver half duplex.
+        if (link.text("hardware") != "1" || link.text("bus") == "usb" || speed <= 0 || (speed >= least && !is_half))
+            return std::nullopt;
         return Measured{Level::warning, link.text("name"), cat(speed, " Mbit/s, ", link.text("duplex"), " duplex"),
                         cat("at least ", least, " Mbit/s, full duplex")};
     });

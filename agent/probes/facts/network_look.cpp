@@ -27,6 +27,7 @@ void print_interface(const std::string& at, const std::string& name) {
                              {"loopback", number_in(at + "/type") == loopback_type ? "1" : "0"},
                              {"running", first_line(at + "/carrier") == "1" ? "1" : "0"},
                              {"hardware", fs::exists(at + "/device", ignored) ? "1" : "0"},
+                             {"bus", fs::read_symlink(at + "/device/subsystem", ignored).filename().string()},
                              {"speed", first_line(at + "/speed")},
                              {"duplex", first_line(at + "/duplex")},
                              {"mtu", first_line(at + "/mtu")},

@@ -123,7 +123,8 @@ class Doctor(unittest.TestCase):
 
     def test_an_interface_that_negotiated_badly_or_has_errors(self):
         for check, plant, measured in (("interface-speed", "echo 100 > speed", "100 Mbit/s, full duplex"), ("interface-speed", "echo half > duplex", "half duplex"),
-                                       ("interface-errors", "echo 5000 > statistics/rx_errors", "5003 errors in 1000000 packets"), ("", ":", "")):
+                                       ("interface-errors", "echo 5000 > statistics/rx_errors", "5003 errors in 1000000 packets"), ("", ":", ""),
+                                       ("", "ln -s /sys/bus/usb device/subsystem; echo 425 > speed; echo half > duplex", "")):
             with self.subTest(plant):
                 answer = self.node.doctor(plant=INTERFACE.replace("PLANT", plant))
                 if check:

@@ -52,6 +52,9 @@ inline DoctorFacts clean_node() {
          "packets=9000000",
          "interface name=lo loopback=1 running=1 hardware=0 speed= duplex= mtu=65536 errors=0 packets=77",
          "interface name=eth1 loopback=0 running=0 hardware=1 speed=-1 duplex=unknown mtu=1400 errors=0 packets=0",
+         // To the server's management controller.
+         "interface name=usb0 loopback=0 running=1 hardware=1 bus=usb speed=425 duplex=half mtu=1500 errors=0 "
+         "packets=9",
          "bond-member bond=bond0 name=eth2 state=up", "tcp somaxconn=4096 abort-on-overflow=0",
          "ports first=32768 last=60999 reserved=", "conntrack max=262144 count=300"});
     // As firewalld and ufw do, with the network of the nodes accepted.
