@@ -160,8 +160,13 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
     for (const auto* clock : look.all("clock")) {
         const auto ahead = clock->number("ahead-ms").value_or(0);
         const auto apart = muster::describe(std::chrono::milliseconds(ahead < 0 ? -ahead : ahead));
-        found.push_back({Level::warning, node_of(look, clock->text("rank")),
-                         cat(apart, ahead < 0 ? " behind" : " ahead"), "within 1 s of the other nodes"});
+        if (const auto& two = clock->text("ranks"); !two.empty())
+            found.push_back({Level::warning, nodes_of(look, two),
+                             cat("the clock of the second is ", apart, ahead < 0 ? " behind" : " ahead"),
+                             "within 1 s of each other; of two, nothing shows which one is right"});
+        else
+            found.push_back({Level::warning, node_of(look, clock->text("rank")),
+                             cat(apart, ahead < 0 ? " behind" : " ahead"), "within 1 s of the other nodes"});
     }
     return found;
 }

@@ -157,7 +157,7 @@ class LeadingSearch {
     }
 
     /// Two nodes know exactly how far their clocks differ. Which of the two is wrong shows who is farther from the
-    /// median of all: the answers' times say that to within seconds.
+    /// median of all: the answers' times say that to within seconds. Of two nodes nothing shows it.
     std::string write_clocks() {
         std::vector<std::int64_t> all;
         auto ahead_ms = rounds_.ahead_ms();
@@ -167,6 +167,8 @@ class LeadingSearch {
         std::set<int> named;
         for (const auto& [pair, apart] : clocks_) {
             if (std::abs(apart) <= clock_ms_max) continue;
+            if (terms_.world_size == 2)
+                return cat("clock\tranks=", write_groups({{pair.first, pair.second}}), "\tahead-ms=", apart, '\n');
             const auto usual = all[all.size() / 2];
             const bool is_first = std::abs(ahead_ms[pair.first] - usual) > std::abs(ahead_ms[pair.second] - usual);
             const int rank = is_first ? pair.first : pair.second;

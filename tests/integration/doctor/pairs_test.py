@@ -13,7 +13,7 @@ import traceback
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "net"), str(TESTS.parent / "support")]
 from cluster_networks import BIN, PORT, WORKERS, Cluster, wait_for  # noqa: E402
-from hosts import prepare, private  # noqa: E402
+from hosts import prepare, private, wrong_clock  # noqa: E402
 
 STORE = 29600
 # What the nodes meet by stays; what they test is cut.
@@ -123,6 +123,17 @@ def clean_tasks_of_srun(cluster):
 
 def one_task_of_srun(cluster):
     expect(cluster, answers(cluster, start_by_srun(cluster, 1, came=1)), 3, "nodes", "nodes", "one node has no pair")
+
+
+def two_clocks_that_differ(cluster):
+    """Of two nodes nothing shows whose is wrong."""
+    nodes, _ = start(cluster, 2)
+    wrong = wrong_clock(cluster.folder, -3600)[0]
+    for number, node in enumerate(nodes):
+        node.start(*words(2), "--", "--store-port", STORE, **(wrong if number == 1 else {}))
+    answered = answers(cluster, [node.running[0] for node in nodes])
+    expect(cluster, answered, 1, "node-clock", "n1 (rank", "the clock of the second is ")
+    assert "n0 (rank" in answered[0][1][0]["what"], answered[0]
 
 
 def a_slow_node(cluster):
@@ -311,7 +322,7 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, a_parent_that_ignores_its_children, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_task_of_srun_that_never_comes,
-         clean_tasks_of_srun, one_task_of_srun, a_slow_node,
+         clean_tasks_of_srun, one_task_of_srun, two_clocks_that_differ, a_slow_node,
          a_path_between_two_nodes, a_limit_of_connections, clean_networks, one_address_of_a_node_is_a_dead_end,
          full_packets_vanish_by_ipv6, a_path_of_one_network, a_network_loses_full_packets, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
          two_racks_that_do_not_reach_each_other]

@@ -129,4 +129,7 @@ TEST_CASE("a node whose clock is wrong is named") {
     CHECK(findings[0].check == "node-clock");
     CHECK(findings[0].what == "n1 (rank 1)");
     CHECK(findings[0].measured == "60 min behind");
+    facts.looks["nodes"].records.back() = fact("clock ranks=0-1 ahead-ms=3600000");
+    CHECK(examine(facts, {}, {})[0].what == "n0 (rank 0), n1 (rank 1)");
+    CHECK(examine(facts, {}, {})[0].measured == "the clock of the second is 60 min ahead");
 }
