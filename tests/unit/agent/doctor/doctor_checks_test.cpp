@@ -439,6 +439,10 @@ TEST_CASE("an unknown variable is information only if it looks like a typing err
     };
     facts.environment["NCCL_SOMETHING_OF_A_PLUGIN"] = "1";
     CHECK(infos().empty());
+    // Documented, and near to names that switch InfiniBand or NVLink off.
+    facts.environment["NCCL_PXN_DISABLE"] = "1";
+    facts.environment["NCCL_NVB_DISABLE"] = "1";
+    CHECK(infos().empty());
     facts.environment["NCCL_SOCKET_IFNAM"] = "eth";
     REQUIRE(infos().size() == 1);
     CHECK(infos()[0].expected == "perhaps NCCL_SOCKET_IFNAME");
