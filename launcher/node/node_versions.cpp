@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "launcher/host/gpu_count.h"
 #include "rendezvous/base/kernel/first_line.h"
 #include "rendezvous/base/system/python_packages.h"
 #include "rendezvous/base/text/printable.h"
@@ -36,7 +37,7 @@ std::string nccl_settings(const Environment& environment) {
 
 }  // namespace
 
-std::vector<native::VersionFact> node_versions(const Environment& environment) {
+std::vector<native::VersionFact> node_versions(const Environment& environment, const std::string& root) {
     std::vector<native::VersionFact> versions;
     const auto add = [&versions](const char* component, const std::string& version) {
         const auto text = printable_line(version);
@@ -45,11 +46,14 @@ std::vector<native::VersionFact> node_versions(const Environment& environment) {
     add("muster", MUSTER_VERSION);
     utsname kernel{};
     if (::uname(&kernel) == 0) add("the kernel", kernel.release);
-    add("the NVIDIA driver", first_line("/sys/module/nvidia/version"));
-    auto prefix = value_or_empty(environment, "VIRTUAL_ENV");
+    add("the NVIDIA driver", first_line(root + "/sys/module/nvidia/version"));
+    if (const auto gpus = host_gpu_count(root); gpus > 0) add("the GPUs", cat(gpus, gpus == 1 ? " GPU" : " GPUs"));
+    std::string prefix(value_or_empty(environment, "VIRTUAL_ENV"));
     if (prefix.empty()) prefix = value_or_empty(environment, "CONDA_PREFIX");
-    for (const auto& [name, version] : python_packages(std::string(prefix))) {
+    if (prefix.empty()) prefix = python_prefix(value_or_empty(environment, "PATH"));
+    for (const auto& [name, version] : python_packages(prefix)) {
         if (name == "torch") add("PyTorch", version);
+        if (name.starts_with("nvidia_cuda_runtime")) add("CUDA", version);
         if (name.starts_with("nvidia_nccl")) add("NCCL", version);
     }
     add("the NCCL variables", nccl_settings(environment));

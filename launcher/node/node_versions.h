@@ -2,6 +2,7 @@
 // round.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "launcher/config/environment.h"
@@ -9,8 +10,9 @@
 
 namespace muster::launcher {
 
-/// muster, the kernel, the NVIDIA driver, PyTorch and NCCL of the active Python environment, and the variables of NCCL
-/// that must be equal on all nodes. A part that this node does not have is left out.
-std::vector<native::VersionFact> node_versions(const Environment& environment);
+/// muster, the kernel, the NVIDIA driver and its GPUs, PyTorch, CUDA and NCCL of the Python that workers use, and the
+/// variables of NCCL that must be equal on all nodes. A part that this node does not have is left out. `root` goes
+/// before the paths of the kernel's files.
+std::vector<native::VersionFact> node_versions(const Environment& environment, const std::string& root = {});
 
 }  // namespace muster::launcher

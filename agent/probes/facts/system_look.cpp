@@ -65,11 +65,12 @@ void print_memory_limit() {
     if (lowest) print_fact("memory-limit", {{"bytes", cat(*lowest)}, {"path", path}});
 }
 
-/// The PyTorch of the active environment: importing it takes seconds.
+/// The PyTorch of the active environment, else of the python3 in PATH: importing it takes seconds.
 void print_torch_version() {
-    for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-        const char* const prefix = ::getenv(variable);
-        const auto packages = python_packages(prefix != nullptr ? prefix : "");
+    for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX", "PATH"}) {
+        const char* const value = ::getenv(variable);
+        const std::string text(value != nullptr ? value : "");
+        const auto packages = python_packages(variable == std::string_view("PATH") ? python_prefix(text) : text);
         const auto torch = packages.find("torch");
         if (torch != packages.end()) return print_fact("version", {{"of", "PyTorch"}, {"is", torch->second}});
     }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -293,13 +294,22 @@ TEST_CASE("a node sends its versions, and the variables of NCCL that must be equ
     CHECK(cut('a') != cut('b'));
     CHECK(node_versions({}).size() <= native::versions_max);
     test::ScratchFolder folder;
-    for (const char* name :
-         {"torch-2.13.0+cpu.dist-info", "nvidia_nccl_cu13-2.28.9.dist-info", "torchvision-1.dist-info"})
+    for (const char* name : {"torch-2.13.0+cpu.dist-info", "nvidia_nccl_cu13-2.28.9.dist-info",
+                             "nvidia_cuda_runtime-13.0.96.dist-info", "torchvision-1.dist-info"})
         std::filesystem::create_directories(folder / (std::string("lib/python3.11/site-packages/") + name));
     const Environment active{{"VIRTUAL_ENV", folder.string()}};
     CHECK(value(active, "PyTorch") == "2.13.0+cpu");
     CHECK(value(active, "NCCL") == "2.28.9");
+    CHECK(value(active, "CUDA") == "13.0.96");
     CHECK(value({{"VIRTUAL_ENV", "/none"}}, "PyTorch").empty());
+    // Where no environment is active, as in most containers.
+    std::filesystem::create_directories(folder / "bin");
+    std::filesystem::copy_file("/proc/self/exe", folder / "bin/python3");
+    CHECK(value({{"PATH", folder / "bin"}}, "PyTorch") == "2.13.0+cpu");
+    for (const char* address : {"0000:e0:00.0", "0000:e1:00.0"})
+        std::filesystem::create_directories(folder / (std::string("sys/bus/pci/drivers/nvidia/") + address));
+    const auto versions = node_versions({}, folder.string());
+    CHECK(std::ranges::find(versions, native::VersionFact{"the GPUs", "2 GPUs"}) != versions.end());
 }
 
 TEST_CASE("what is looked at while a node joins depends on who may come") {
