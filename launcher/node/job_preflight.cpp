@@ -1,5 +1,8 @@
 #include "launcher/node/job_preflight.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "agent/evidence/node_looks.h"
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
@@ -17,8 +20,8 @@ namespace {
 const std::set<std::string> taken_later{"names",      "network", "firewall", "system",    "pci",
                                         "kernel-log", "disks",   "settings", "rdma-write"};
 
-agent::Look look_at_links(const Launch& launch, const Environment& environment) {
-    const auto& config = launch.config;
+agent::Look look_at_links(Launch& launch, const Environment& environment) {
+    auto& config = launch.config;
     PairsJob job{.expected_count = static_cast<int>(config.nodes_min),
                  .options = launch.meeting_options,
                  .without = option_variables(),
@@ -31,7 +34,12 @@ agent::Look look_at_links(const Launch& launch, const Environment& environment) 
     const auto most = config.nodes_max + config.spares;
     job.options.insert(job.options.end(), {"--rdzv-id", cat(config.job, "-preflight"), "--nnodes",
                                            config.nodes_min == most ? cat(most) : cat(config.nodes_min, ":", most)});
+    const auto before = std::chrono::steady_clock::now();
     auto look = run_pairs_job(job);
+    // Nodes that did not come to the test have had their time. Those that came may end their test a little later.
+    if (look.state == agent::Look::State::cut && std::chrono::steady_clock::now() - before >= config.join_timeout)
+        config.join_timeout =
+            std::min(config.join_timeout, 2 * std::max({config.lease, config.last_call, config.grace}));
     const auto tested = look.all("pair").size();
     log(LogLevel::info, "preflight: tested ", tested, tested == 1 ? " link" : " links", " between nodes");
     return look;
@@ -44,7 +52,7 @@ agent::DoctorFacts look_at_gpus(const Environment& environment) {
 
 }  // namespace
 
-std::optional<PreflightVerdict> test_before_job(const Launch& launch, const Environment& environment) {
+std::optional<PreflightVerdict> test_before_job(Launch& launch, const Environment& environment) {
     const auto& config = launch.config;
     if (config.preflight < Preflight::pairs) return std::nullopt;
     const bool has_links = !config.standalone && config.nodes_max + config.spares > 1;

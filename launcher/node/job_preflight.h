@@ -21,9 +21,9 @@ struct PreflightVerdict {
 };
 
 /// Blocks: with `pairs` the nodes meet once as another job and test their links; with `full` this node then tests its
-/// GPUs; nothing with less. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. Changes
-/// nothing.
-std::optional<PreflightVerdict> test_before_job(const Launch& launch, const Environment& environment);
+/// GPUs; nothing with less. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. If too few
+/// nodes came to the test within the job's join_timeout, that is made short: who waited in vain need not wait twice.
+std::optional<PreflightVerdict> test_before_job(Launch& launch, const Environment& environment);
 
 /// Makes an event of each finding, which is logged as a warning, "preflight: ...", and one of the verdict. Returns
 /// LaunchConfig::preflight_fault: the own fault as the nodes of the job are told of it. Empty: none.

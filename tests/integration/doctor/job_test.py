@@ -122,6 +122,15 @@ class Preflight(unittest.TestCase):
                 self.assertNotIn("node-", node.err.read_text())
             job.expect_gone()
 
+    def test_a_node_that_never_comes_is_waited_for_once(self):
+        with Job() as job:
+            conf = "join_timeout=9,last_call_timeout=0.2"
+            launcher = job.node("--lease", 1, "--shutdown-timeout", 1, "--preflight=pairs", nproc=1, conf=conf)
+            job.expect_exit(launcher, 75)
+            said = launcher.err.read_text()
+            self.assertIn("preflight: could not look: nodes: ", said)
+            self.assertRegex(said, r"no round within 2(\.\d+)? s")
+
     def test_a_stop_while_links_are_tested_leaves_nothing(self):
         with Job() as job:
             launcher = job.node(*FAST, "--preflight=pairs", nproc=1)  # the other node never comes
