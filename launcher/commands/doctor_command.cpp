@@ -17,7 +17,6 @@
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/system/absolute_path.h"
-#include "rendezvous/base/system/config_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -70,15 +69,6 @@ struct DoctorWords {
     std::string plot;
 };
 
-Result<void> take_doctor_limits(const std::string& path, agent::DoctorLimits& limits) {
-    const auto text = read_config_file(path);
-    if (!text) return wrong(cat("--limits: ", text.error().context));
-    auto parsed = agent::parse_limits(*text);
-    if (!parsed) return wrong(cat("--limits: ", path, ": ", parsed.error().context));
-    limits = *std::move(parsed);
-    return {};
-}
-
 /// Those of the node, and those of the test between nodes.
 std::vector<WordOption> doctor_options(DoctorWords& words) {
     const auto number = [&](std::string_view name, int least, int most, int& into) {
@@ -95,7 +85,12 @@ std::vector<WordOption> doctor_options(DoctorWords& words) {
         for (const auto name : split(value, ',')) words.order.skip.emplace(trim(name));
         return Result<void>();
     };
-    const auto take_limits = [&](const std::string& path) { return take_doctor_limits(path, words.order.limits); };
+    const auto take_limits = [&](const std::string& path) -> Result<void> {
+        const auto text = read_limits_file(path);
+        if (!text) return wrong(cat("--limits: ", text.error().context));
+        words.order.limits = *agent::parse_limits(*text);
+        return {};
+    };
     return {{"--dir", take_dir},
             {"--skip", take_skip},
             {"--limits", take_limits},

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -170,7 +171,10 @@ struct LaunchConfig {
     std::string warm_imports;        ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
     int preemption_signal = 0;       ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
     Preflight preflight = Preflight::local;
-    std::string health_check;  ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
+    std::set<std::string> preflight_skip;  ///< --preflight-skip: names of checks and looks.
+    std::string preflight_limits_file;     ///< --preflight-limits. Empty: none.
+    std::string preflight_limits;          ///< The text of that file, set by take_preflight_rules().
+    std::string health_check;              ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
     std::string health_dir = "/etc/muster/health.d";  ///< --health-dir. Empty: none.
     Duration health_interval = 60s;                   ///< --health-interval
     Duration health_limit = 30s;                      ///< --health-timeout

@@ -6,6 +6,9 @@
 #include <boost/asio/signal_set.hpp>
 #include <utility>
 
+#include "rendezvous/base/system/config_text.h"
+#include "rendezvous/base/text/text.h"
+
 namespace muster::launcher {
 
 namespace {
@@ -16,6 +19,14 @@ bool ends_this_process(int signal) {
 }
 
 }  // namespace
+
+Result<std::string> read_limits_file(const std::string& path) {
+    auto text = read_config_file(path);
+    if (!text) return text;
+    const auto parsed = agent::parse_limits(*text);
+    if (!parsed) return Error{parsed.error().code, cat(path, ": ", parsed.error().context)};
+    return text;
+}
 
 agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& environment) {
     boost::asio::io_context loop{1};

@@ -8,6 +8,7 @@
 #include "agent/doctor/check_table.h"
 #include "agent/evidence/node_looks.h"
 #include "launcher/config/environment.h"
+#include "rendezvous/base/error.h"
 
 namespace muster::launcher {
 
@@ -18,6 +19,9 @@ struct DoctorOrder {
     agent::DoctorLimits limits;
     agent::GpuTests gpu_tests = agent::GpuTests::skipped;
 };
+
+/// The text of a file of limits (agent/doctor/doctor_limits.h). The error says in one sentence what is wrong with it.
+Result<std::string> read_limits_file(const std::string& path);
 
 /// Blocks until every look has ended or met its deadline (agent/evidence/node_looks.h). A signal that ends this process
 /// ends the looks first.

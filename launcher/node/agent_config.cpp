@@ -8,6 +8,7 @@
 #include "agent/driver/metrics_file.h"
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
+#include "launcher/node/job_preflight.h"
 #include "launcher/node/node_versions.h"
 #include "launcher/scheduler/kubernetes_pod.h"
 #include "launcher/scheduler/mpi_process.h"
@@ -59,8 +60,11 @@ std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint3
 /// Names and networks matter only where other hosts may come. The launcher has raised its own limit of open files.
 /// Rules of a firewall may be many; --preflight=pairs connects.
 agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& environment) {
-    agent::LookPlan plan{
-        .directories = {}, .skip = {"open-files", "firewall"}, .limits = {}, .environment = environment};
+    agent::LookPlan plan{.directories = {},
+                         .skip = config.preflight_skip,
+                         .limits = preflight_limits(config),
+                         .environment = environment};
+    plan.skip.insert({"open-files", "firewall"});
     if (!serves_other_hosts(config))
         plan.skip.insert(
             {"names", "network", "locked-memory", "rdma-port", "roce-mtu", "rdma-device", "rdma-disabled"});

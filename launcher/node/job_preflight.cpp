@@ -7,6 +7,7 @@
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
+#include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
@@ -45,24 +46,51 @@ agent::Look look_at_links(Launch& launch, const Environment& environment) {
     return look;
 }
 
-agent::DoctorFacts look_at_gpus(const Environment& environment) {
-    return look_at_node({.directories = {}, .skip = taken_later, .limits = {}, .gpu_tests = agent::GpuTests::taken},
+/// What is left out before the job.
+std::set<std::string> left_out(const LaunchConfig& config) {
+    auto skip = config.preflight_skip;
+    skip.insert(taken_later.begin(), taken_later.end());
+    return skip;
+}
+
+agent::DoctorFacts look_at_gpus(const LaunchConfig& config, const Environment& environment) {
+    return look_at_node({.directories = {},
+                         .skip = left_out(config),
+                         .limits = preflight_limits(config),
+                         .gpu_tests = agent::GpuTests::taken},
                         environment);
 }
 
 }  // namespace
+
+Result<void> take_preflight_rules(LaunchConfig& config) {
+    config.preflight_skip.erase("");
+    if (const auto known = agent::check_skip_names(config.preflight_skip); !known)
+        return Error{Errc::invalid_argument, cat("--preflight-skip: ", known.error().context)};
+    if (config.preflight_limits_file.empty()) return {};
+    auto text = read_limits_file(config.preflight_limits_file);
+    if (!text) return Error{Errc::invalid_argument, cat("--preflight-limits: ", text.error().context)};
+    config.preflight_limits = *std::move(text);
+    return {};
+}
+
+agent::DoctorLimits preflight_limits(const LaunchConfig& config) {
+    auto limits = agent::parse_limits(config.preflight_limits);
+    MUSTER_CHECK(limits.has_value(), config.preflight_limits_file);  // take_preflight_rules() has parsed it
+    return *std::move(limits);
+}
 
 std::optional<PreflightVerdict> test_before_job(Launch& launch, const Environment& environment) {
     const auto& config = launch.config;
     if (config.preflight < Preflight::pairs) return std::nullopt;
     const bool has_links = !config.standalone && config.nodes_max + config.spares > 1;
     const auto links = has_links ? look_at_links(launch, environment) : agent::Look{};
-    auto facts = config.preflight == Preflight::full ? look_at_gpus(environment) : agent::DoctorFacts{};
+    auto facts = config.preflight == Preflight::full ? look_at_gpus(config, environment) : agent::DoctorFacts{};
     facts.looks["nodes"] = links;
     // What NVML alone tells is logged beside the join.
-    auto skip = taken_later;
+    auto skip = left_out(config);
     skip.insert("gpus");
-    PreflightVerdict verdict{.findings = agent::examine(facts, {}, skip), .own_fault = {}};
+    PreflightVerdict verdict{.findings = agent::examine(facts, preflight_limits(config), skip), .own_fault = {}};
     std::erase_if(verdict.findings, [](const auto& one) { return one.level <= agent::Level::info; });
     // Where two nodes of the job have one name, nobody knows which of them is bad.
     auto namesakes = links.all("node");

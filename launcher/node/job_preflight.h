@@ -5,12 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "agent/doctor/doctor_limits.h"
 #include "agent/doctor/finding.h"
 #include "launcher/config/environment.h"
 #include "launcher/node/node_events.h"
 #include "launcher/options/options.h"
+#include "rendezvous/base/error.h"
 
 namespace muster::launcher {
+
+/// Checks --preflight-skip, and reads --preflight-limits. The error is one sentence for the user.
+Result<void> take_preflight_rules(LaunchConfig& config);
+
+/// Those of --preflight-limits, and else the defaults.
+agent::DoctorLimits preflight_limits(const LaunchConfig& config);
 
 /// What was found out about the nodes.
 struct PreflightVerdict {

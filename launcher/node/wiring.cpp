@@ -315,7 +315,10 @@ int run(int argc, const char* const* argv) {
         say_last(wrong->line);
         return exit_codes::usage;
     }
-    return launch(std::move(std::get<Launch>(parsed)), environment);
+    auto& wanted = std::get<Launch>(parsed);
+    if (const auto taken = take_preflight_rules(wanted.config); !taken)
+        return refuse(exit_codes::usage, taken.error().context, wanted.config.exit_codes);
+    return launch(std::move(wanted), environment);
 }
 
 }  // namespace muster::launcher

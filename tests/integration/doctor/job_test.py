@@ -47,6 +47,24 @@ class Preflight(unittest.TestCase):
             self.assertEqual(verdict["level"], "critical")
             self.assertIn("preflight: 1 critical", verdict["text"])
 
+    def test_checks_are_left_out_and_limits_changed_by_options(self):
+        with Job() as job:
+            limits = job.directory / "limits"
+            limits.write_text("gpu-count = 3\n")
+            skipped = self.launch(job, "--preflight-skip=gpu-remapped-rows,kernel-log", worker="sleep 1.5", **SICK)
+            other = self.launch(job, "--preflight-limits", limits, worker="sleep 1.5", **GPUS)
+            for launcher in (skipped, other):
+                self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
+            self.assertEqual(without_slow_looks(skipped.err.read_text()), "")
+            self.assertIn("preflight: critical: gpu-count: ", other.err.read_text())
+            limits.write_text("gpu-counts = 3\n")
+            for words, sentence in ((("--preflight-skip", "gpu-row"), "--preflight-skip: there is no check 'gpu-row'"),
+                                    (("--preflight-limits", limits), "line 1: there is no limit 'gpu-counts'; the nearest is gpu-count"),
+                                    (("--preflight-limits", "/none"), "--preflight-limits: read /none")):
+                wrong = self.launch(job, *words)
+                self.assertEqual(wrong.wait(60), 2, words)
+                self.assertIn(sentence, wrong.err.read_text())
+
     def test_a_driver_that_hangs_holds_up_no_worker_and_no_end(self):
         with Job() as job:
             # The check of GPU memory before workers start has its own limit; the driver hangs for ever.

@@ -51,6 +51,8 @@ std::string sample_value(std::string_view name) {
                                                                  {"shutdown-timeout", "7"},
                                                                  {"hang-timeout", "5"},
                                                                  {"preflight", "off"},
+                                                                 {"preflight-skip", "firewall,gpus"},
+                                                                 {"preflight-limits", "limits.conf"},
                                                                  {"health-check", "/usr/sbin/nhc"},
                                                                  {"health-dir", "/opt/checks"},
                                                                  {"health-interval", "5"},
@@ -151,6 +153,8 @@ TEST_CASE("every option is read in both spellings, with its value attached or fo
 
 TEST_CASE("a bad value in the environment is an error that names the variable, for every option that refuses any") {
     const std::set<std::string_view> takes_any_text{"role",
+                                                    "preflight-skip",
+                                                    "preflight-limits",
                                                     "health-check",
                                                     "health-dir",
                                                     "rdzv-id",
