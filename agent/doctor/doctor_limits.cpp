@@ -48,6 +48,7 @@ std::span<const LimitRow> limit_table() {
         {"gpu-copy-percent", 60, "Copies of a GPU should reach so much of what its PCIe link or its memory promises."},
         {"gpu-sisters-percent", 85, "A GPU should reach so much of the speed of the other GPUs of its node."},
         {"gpu-gflops", 0, "The least speed of a GPU in products in f16. 0: no limit."},
+        {"link-mbytes", 0, "The least bandwidth of a link between two nodes (level 2), in MB/s. 0: no limit."},
     };
     return rows;
 }

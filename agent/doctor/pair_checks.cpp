@@ -175,8 +175,25 @@ std::string range(std::int64_t least, std::int64_t most) {
     return least == most ? cat(least) : cat(least, " to ", most);
 }
 
+/// By the site's own limit: where all links are equally slow, none differs from what is usual.
+Found slow_links(const Look& look, std::int64_t least) {
+    std::map<std::pair<std::string, std::string>, std::int64_t> best;  // by two ranks: they may be tested several times
+    for (const auto* pair : look.all("pair"))
+        if (pair->text("passed") == "1") {
+            auto& speed = best[{pair->text("a"), pair->text("b")}];
+            speed = std::max(speed, pair->number("mbytes-per-s").value_or(0));
+        }
+    const auto is_slow = [least](const auto& one) { return one.second < least; };
+    const auto count = std::ranges::count_if(best, is_slow);
+    if (count == 0) return {};
+    const auto& [ranks, speed] = *std::ranges::min_element(best, {}, [](const auto& one) { return one.second; });
+    return {{Level::warning, cat("the link between ", node_of(look, ranks.first), " and ", node_of(look, ranks.second)),
+             cat(speed, " MB/s; ", count, " of ", best.size(), " tested links have less"),
+             cat("at least ", least, " MB/s")}};
+}
+
 /// Facts to compare, where something passed.
-Found links(const DoctorFacts& facts, const DoctorLimits&) {
+Found links(const DoctorFacts& facts, const DoctorLimits& limits) {
     bool sees_losses = true;
     std::int64_t count = 0, slowest = 0, fastest = 0, latency_min = 0, latency_max = 0;
     for (const auto* pair : facts.look("nodes").all("pair")) {
@@ -190,10 +207,12 @@ Found links(const DoctorFacts& facts, const DoctorLimits&) {
         ++count;
     }
     if (count == 0) return {};
-    return {{Level::info, cat(count, count == 1 ? " pair" : " pairs"),
-             cat(range(slowest, fastest), " MB/s, ", range(latency_min, latency_max), " us",
-                 sees_losses ? "" : "; lost packets: could not look, the kernel does not tell them"),
-             "the same on all links"}};
+    auto found = slow_links(facts.look("nodes"), limits.of("link-mbytes"));
+    found.push_back({Level::info, cat(count, count == 1 ? " pair" : " pairs"),
+                     cat(range(slowest, fastest), " MB/s, ", range(latency_min, latency_max), " us",
+                         sees_losses ? "" : "; lost packets: could not look, the kernel does not tell them"),
+                     "the same on all links"});
+    return found;
 }
 
 }  // namespace

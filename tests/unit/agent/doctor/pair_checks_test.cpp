@@ -37,6 +37,27 @@ TEST_CASE("what the nodes found out about each other is judged") {
     CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
 }
 
+TEST_CASE("a limit of the site names links that are slow everywhere") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=3 came=3 rounds=2", "node rank=0 host=n0 verdict=passed why=",
+                 "node rank=1 host=n1 verdict=passed why=", "pair a=0 b=1 passed=1 latency-us=50 mbytes-per-s=90",
+                 "pair a=0 b=1 passed=1 latency-us=50 mbytes-per-s=110", "pair a=1 b=2 passed=0 why=no~connection",
+                 "pair a=0 b=2 passed=1 latency-us=70 mbytes-per-s=120"});
+    CHECK(examine(facts, {}, {}).front().level == Level::info);
+    DoctorLimits limits;
+    limits.set("link-mbytes", 110);
+    CHECK(examine(facts, limits, {}).front().level == Level::info);
+    limits.set("link-mbytes", 1000);
+    const auto findings = examine(facts, limits, {});
+    REQUIRE(findings.size() == 2);
+    CHECK(findings[0].check == "links");
+    CHECK(findings[0].level == Level::warning);
+    CHECK(findings[0].what == "the link between n0 (rank 0) and n1 (rank 1)");
+    CHECK(findings[0].measured == "110 MB/s; 2 of 2 tested links have less");
+    CHECK(findings[0].expected == "at least 1000 MB/s");
+}
+
 TEST_CASE("a cut between groups of nodes is one finding, and names no single node") {
     DoctorFacts facts;
     facts.looks["nodes"] = look_of(
