@@ -171,6 +171,29 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
     return found;
 }
 
+/// TCP lowers its packets to the smaller MTU; NCCL over RoCE does not (nccl#1524).
+Found mtus(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("nodes");
+    std::map<std::int64_t, std::vector<std::string>> nodes;  // by MTU
+    std::size_t count = 0, most = 0;
+    std::int64_t usual = 0;
+    for (const auto* node : look.all("node")) {
+        const auto mtu = node->number("mtu").value_or(0);
+        if (mtu <= 0) continue;
+        auto& alike = nodes[mtu];
+        alike.push_back(node_of(look, node->text("rank")));
+        ++count;
+        if (alike.size() > most) most = alike.size(), usual = mtu;
+    }
+    const bool has_usual = 2 * most > count;
+    Found found;
+    for (auto& [mtu, alike] : nodes)
+        if (nodes.size() > 1 && !(has_usual && mtu == usual))
+            found.push_back({Level::warning, list_of(std::move(alike)), cat("MTU ", mtu),
+                             has_usual ? cat(usual, ", as ", most, " of ", count, " nodes have") : "the same on all"});
+    return found;
+}
+
 std::string range(std::int64_t least, std::int64_t most) {
     return least == most ? cat(least) : cat(least, " to ", most);
 }
@@ -244,6 +267,9 @@ std::vector<Check> pair_checks() {
         {"node-clock", "nodes",
          "Log lines of several nodes stand in a wrong order, and certificates may count as not valid.",
          "start the host's time service (chronyc tracking, timedatectl)", clocks},
+        {"node-mtu", "nodes",
+         "RoCE fails between two MTUs; TCP adapts, unless a switch or tunnel on the way drops full packets silently.",
+         "ip link set NAME mtu N, the same on all nodes and switches", mtus},
         {"nodes-missing", "nodes", "Nothing is known about a node that does not come.",
          "see its own output: can it reach the endpoint? --wait SECONDS waits longer", missing_nodes},
         {"links", "nodes", "The slowest link decides the speed of a collective.",

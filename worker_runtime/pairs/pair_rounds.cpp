@@ -66,6 +66,7 @@ PairResult PairRounds::collect(const NodeGroup& group, Instant deadline) {
         const auto& one = answer->result;
         // Answers of a large group may be read long after they were given.
         if (answer->wall_ms > 0 && group.size() == 2) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
+        if (auto& mtu = mtu_[rank]; one.mtu > mtu) mtu = one.mtu;
         if (!kept) kept = one;
         const int rate = std::min(kept->link_mbytes_per_s, one.link_mbytes_per_s);
         const bool sees_losses = kept->sees_losses && one.sees_losses;

@@ -48,6 +48,8 @@ class PairRounds {
     [[nodiscard]] const std::map<int, std::string>& unread() const { return unread_; }
     /// By rank: how far its wall clock is ahead of this node's, less the time that its answer took.
     [[nodiscard]] const std::map<int, std::int64_t>& ahead_ms() const { return ahead_ms_; }
+    /// By rank: the largest MTU that it told.
+    [[nodiscard]] const std::map<int, int>& mtu() const { return mtu_; }
 
   private:
     PairResult collect(const NodeGroup& group, Instant deadline);
@@ -57,6 +59,7 @@ class PairRounds {
     std::set<int> silent_;
     std::map<int, std::string> unread_;
     std::map<int, std::int64_t> ahead_ms_;
+    std::map<int, int> mtu_;
 };
 
 }  // namespace muster::runtime

@@ -200,11 +200,12 @@ class LeadingSearch {
         }
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
+        auto mtu = rounds_.mtu();
         for (int rank = 0; rank < terms_.world_size; ++rank) {
             const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
-            out +=
-                cat("node\trank=", rank, "\thost=", host_of(terms_, rank), "\tverdict=", verdict,
-                    "\tgroup=", group_of[rank], "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
+            out += cat("node\trank=", rank, "\thost=", host_of(terms_, rank), "\tverdict=", verdict,
+                       "\tgroup=", group_of[rank], "\tmtu=", mtu[rank],
+                       "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
         }
         for (const auto& [a, b] : pairing.bad_paths())
             out += cat("path\ta=", a, "\tb=", b, "\twhy=", printable_line(why_[a]), '\n');

@@ -27,6 +27,8 @@ constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
 constexpr Duration small_enough = 300ms;
 /// No further message begins so near to the end of the test.
 constexpr Duration last_message = 400ms;
+/// Between two nodes of one host, whose way is none of a network.
+constexpr std::int64_t loopback_mtu = 65536;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
 /// The time of one all-reduce in microseconds, or its failure.
@@ -128,6 +130,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     if (!settled) return failed(no_small, settled.error());
     const auto sent = sent_since(before, sent_segments());
     result.sees_losses = sent.data > 0 && sent.sees_losses;
+    if (is_judged && sent.mtu < loopback_mtu) result.mtu = static_cast<int>(sent.mtu);
     if (size == 2 && is_judged) result.why = too_many_lost(sent);
     result.passed = result.why.empty();
     return result;

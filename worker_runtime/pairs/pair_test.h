@@ -22,6 +22,7 @@ struct PairResult {
     /// depends on what else the CPUs of the two nodes do.
     int link_mbytes_per_s = 0;
     bool sees_losses = false;   ///< Whether the kernels of both nodes count lost packets.
+    int mtu = 0;                ///< Of this rank's kernel on its way to the other one. 0: not known.
     std::int64_t clock_ms = 0;  ///< How far the second rank's wall clock is ahead of the first's.
 };
 

@@ -136,6 +136,12 @@ def two_clocks_that_differ(cluster):
     assert "n0 (rank" in answered[0][1][0]["what"], answered[0]
 
 
+def a_node_with_another_mtu(cluster):
+    nodes, go = start(cluster, 4)
+    subprocess.run(["ip", "-n", nodes[2].space, "link", "set", "eth0", "mtu", "1400"], check=True)
+    expect(cluster, answers(cluster, go()), 1, "node-mtu", "n2 (rank", "MTU 1400")
+
+
 def a_slow_node(cluster):
     nodes, go = start(cluster, 5)
     nodes[3].drop(f"{BETWEEN_RANKS} limit rate over 400 kbytes/second")
@@ -322,7 +328,7 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, a_parent_that_ignores_its_children, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_task_of_srun_that_never_comes,
-         clean_tasks_of_srun, one_task_of_srun, two_clocks_that_differ, a_slow_node,
+         clean_tasks_of_srun, one_task_of_srun, two_clocks_that_differ, a_node_with_another_mtu, a_slow_node,
          a_path_between_two_nodes, a_limit_of_connections, clean_networks, one_address_of_a_node_is_a_dead_end,
          full_packets_vanish_by_ipv6, a_path_of_one_network, a_network_loses_full_packets, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
          two_racks_that_do_not_reach_each_other]

@@ -193,7 +193,7 @@ TEST_CASE("every check has a fault in this file") {
         "own-name",        "name-route",     "core-limit",     "versions",  "gpudirect",     "gpu-count",
         "unknown-setting", "node-links",     "node-undecided", "node-path", "nodes-missing", "links",
         "roce-mtu",        "node-clock",     "gpu-copies",     "gpu-speed", "nodes-apart",   "node-build",
-        "rdma-gid",        "nodes-together", "node-network"};  // below, or without a level above info
+        "rdma-gid",        "nodes-together", "node-network",   "node-mtu"};  // below, or without a level above info
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));

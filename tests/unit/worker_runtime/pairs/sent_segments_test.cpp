@@ -69,6 +69,8 @@ TEST_CASE("a kernel that does not count what arrived twice tells nothing of loss
     CHECK(too_many_lost(cut).empty());
     CHECK(sent_since({}, {{1, whole}}).sees_losses);
     CHECK(!sent_since({}, {{1, whole}, {2, cut}}).sees_losses);
+    // The MTU is that of the connection that sent most.
+    CHECK(sent_since({}, {{1, {.data = 9, .mtu = 1500}}, {2, {.data = 1, .mtu = 65535}}}).mtu == 1500);
     // What did not send anything does not count.
     CHECK(sent_since({{2, cut}}, {{1, whole}, {2, cut}}).sees_losses);
 }
@@ -86,6 +88,7 @@ TEST_CASE("what this process's connections sent is counted between two times, al
     const auto first = sent_since(before, sent_segments()).data;
     CHECK(first >= least);
     CHECK(sent_since(before, sent_segments()).bytes_per_s > 0);
+    CHECK(sent_since(before, sent_segments()).mtu > 1000);
     {
         const auto late = over_loopback();
         move(late);
