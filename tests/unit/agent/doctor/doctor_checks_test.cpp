@@ -289,6 +289,38 @@ TEST_CASE("an installed dcgmi that cannot run is information") {
     CHECK(std::ranges::any_of(all, [](const Finding& one) { return one.check == "gpu-dcgm"; }));
 }
 
+TEST_CASE("a GPU and an RDMA port without a driver that brings them together are information") {
+    auto facts = clean_node();
+    const auto measured = [&] {
+        for (const auto& one : examine(facts, {}, {}))
+            if (one.check == "gpudirect") return one.measured;
+        return std::string();
+    };
+    CHECK(measured().empty());
+    plant(facts, "pci", "gpu-module peermem=0 open=0");
+    CHECK(measured() == "neither nvidia_peermem nor the open driver");
+    CHECK(grave(facts).empty());
+    plant(facts, "pci", "gpu-module peermem=1 open=0");
+    CHECK(measured().empty());
+    // Nothing to bring together.
+    plant(facts, "pci", "gpu-module peermem=0 open=0");
+    std::erase_if(facts.looks["pci"].records, [](const auto& one) { return one.name == "rdma-port"; });
+    CHECK(measured().empty());
+}
+
+TEST_CASE("a warning that NCCL prints while it tests its own paths is information") {
+    auto facts = clean_node();
+    constexpr std::string_view warning = "gpu07:7:9 [0] transport/p2p.cc:42 NCCL WARN P2P check failed";
+    facts.looks["gpu-reduce"] = parse_look(cat("gpu07:7:9 NCCL version 2.31.1\n", warning,
+                                               "\nreduced\tgpus=2\tmib=64\twrong=0\tmbytes-per-s=360000\nend\n"),
+                                           "60 s");
+    CHECK(grave(facts).empty());
+    std::vector<std::string> measured;
+    for (const auto& one : examine(facts, {}, {}))
+        if (one.check == "gpu-all-reduce" && one.expected == "no warning of NCCL") measured.push_back(one.measured);
+    CHECK(measured == std::vector<std::string>{std::string(warning)});
+}
+
 TEST_CASE("GPUs of other models are not compared") {
     auto facts = clean_node();
     facts.looks["gpu-test GPU 1 (GPU-b)"].records[0].fields["name"] = "NVIDIA L4";
