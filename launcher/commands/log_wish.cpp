@@ -118,6 +118,9 @@ Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
         return wrong(
             "--failed: only a running job's daemon knows who failed; for folders write --failed-in FILE, with the "
             "job's report (--report) or events (--events)");
+    if (wish.failed && request.follow)
+        return wrong(
+            "--failed shows who has failed by now, so that -f has nothing to wait for; leave one of the two out");
     if (wish.stacks && wish.job.empty()) return wrong("--stacks asks the agents of a running job; write JOB");
     for (const auto& word : words)
         if (const auto name = word.substr(0, word.find('=')); wish.stacks && std::ranges::count(line_options, name) > 0)

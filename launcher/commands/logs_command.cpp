@@ -42,7 +42,7 @@ constexpr std::string_view logs_usage =
     "  --job JOB          the job, also where there is a folder of its name here\n"
     "  --rank RANKS       only these ranks, such as 0-7,31\n"
     "  --node NAMES       only these nodes, such as gpu01,gpu02\n"
-    "  --failed           only workers of a running job that have ended badly, in the rounds in which they did\n"
+    "  --failed           only workers of a running job that have failed by now, in the rounds in which they did\n"
     "  --failed-in FILE   the same by FILE, which is the job's report (--report), or has its events (--events)\n"
     "  --stream out|err   only this stream\n"
     "  --round N|last     only this round; -f stays with the one that is the last at its start\n"
@@ -257,6 +257,9 @@ int show_job(LogWish wish, const Environment& environment) {
     if (wish.failed) {
         auto failed = ask_who_failed(wish.job, *source);
         if (!failed) return print_error("logs", 1, cat("--failed: ", source->name(), ": ", failed.error().context));
+        if (failed->ranks.empty())
+            return print_error("logs", 1,
+                               "no worker of the job has failed, as far as this daemon knows since its start");
         wish.request.failed = std::move(*failed);
     }
     std::signal(SIGPIPE, SIG_IGN);

@@ -122,11 +122,19 @@ class Logs(unittest.TestCase):
             job.daemon()
             job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 3, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
                       "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--log-dir", job.directory / "logs", "-r", 3, "--no-python", "sh", "-c",
-                      'echo "rank $RANK of round $MUSTER_ROUND"; touch said.$RANK.$MUSTER_ROUND; test $RANK.$MUSTER_ROUND = 1.0 || exec sleep 600; '
-                      'for rank in 0 2; do until test -e said.$rank.0; do sleep 0.05; done; done; exit 3')
+                      'echo "rank $RANK of round $MUSTER_ROUND"; test $RANK.$MUSTER_ROUND = 1.0 || exec sleep 600; '
+                      'until test -e fail; do sleep 0.05; done; exit 3')
+            wait_for_lines(job, r"rank \d of round 0\n", 3)
+            none = self.of_job(job, "--failed")
+            self.assertEqual((none.returncode, none.stdout), (1, ""))
+            self.assertIn("no worker of the job has failed, as far as this daemon knows since its start", none.stderr)
+            job.touch("fail")
             wait_for_lines(job, r"rank \d of round 1\n", 3)
             shown = self.of_job(job, "--failed", "--all")
             self.assertEqual((shown.returncode, shown.stdout), (0, "[1]: rank 1 of round 0\n"), shown.stderr)
+            refused = self.of_job(job, "--failed", "-f")
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+            self.assertIn("--failed shows who has failed by now", refused.stderr)
             self.assertEqual(len(self.of_job(job, "--all").stdout.splitlines()), 6)
 
     WORKER = 'echo "rank $RANK says hello"; echo "rank $RANK warns" >&2; echo everybody; touch "$READY.$RANK"; exec sleep 600'
