@@ -104,7 +104,8 @@ int show_events(const StatusOptions& options, const StatusSource& source) {
     if (job.empty()) return fail(unknown_job(*facts, job));
     const auto found = std::ranges::find(facts->jobs, printable_line(job), &StatusJob::id);
     const auto lines = job_events(job, source);
-    if (!lines) return fail(lines.error().context);
+    const bool is_unknown = !lines && lines.error().code == Errc::not_found && found == facts->jobs.end();
+    if (!lines) return fail(is_unknown ? unknown_job(*facts, job) : lines.error().context);
     if (options.events) {
         const auto shown = options.node.empty() ? *lines : events_of_node(*lines, options.node);
         if (shown.empty() && !options.node.empty())

@@ -8,6 +8,7 @@ import {byTrouble, clock, count, duration, jobAddress, nodeAddress, number, perc
 
 const pageRows = 50;
 const eventsShown = 50;
+const othersShown = 10;
 
 export const eventColumns = [
   {name: 'Time', short: true, cell: (event) => clock(event.at)},
@@ -24,6 +25,7 @@ export class Job {
     this.title = `Job ${name}`;
     this.page = 0;
     this.phase = el('p', {class: 'phase', 'aria-live': 'polite'});
+    this.others = el('p');
     this.facts = el('dl', {class: 'facts'});
     this.values = {};
     for (const fact of ['Step', 'Pace', 'Checkpoint', 'Trained', 'Nodes', 'Restarts', 'Failures']) {
@@ -54,7 +56,7 @@ export class Job {
     this.parts = el('div', {}, this.missing, this.facts, this.waitsPart, section('Time', this.spent.node),
       section('Timeline', this.timeline.node, this.rounds.all), section('Failures', this.failures.all), this.nodesPart(),
       section('Events', this.events.all));
-    this.node = el('div', {}, this.phase, this.parts);
+    this.node = el('div', {}, this.phase, this.others, this.parts);
   }
 
   nodesPart() {
@@ -81,12 +83,11 @@ export class Job {
   update(model, changed) {
     this.model = model;
     const row = model.jobs.get(this.name);
+    show(this.parts, Boolean(row));
+    this.showOthers(row ? [] : [...model.jobs.keys()].slice(0, othersShown));
     if (!row) {
-      say(this.phase, `This daemon has no job ${plain(this.name)}. It may have ended more than an hour ago, or have another name.`);
-      this.parts.hidden = true;
-      return;
+      return say(this.phase, `This daemon has no job ${plain(this.name)}. It may have ended more than an hour ago, or have another name.`);
     }
-    this.parts.hidden = false;
     const detail = {...model.detail, over_text: model.history.over?.text};
     say(this.phase, phaseSentence(row, detail));
     this.showFacts(row, model);
@@ -106,6 +107,13 @@ export class Job {
       this.showNodes();
       this.showWaits();
     }
+  }
+
+  // Links to jobs that the daemon has. They are kept while the names are the same, and with them the focus.
+  showOthers(names) {
+    show(this.others, names.length > 0);
+    const parts = ['It has: ', ...names.flatMap((name, i) => [i ? ', ' : '', el('a', {href: jobAddress(name)}, name)])];
+    if (this.others.textContent !== el('p', {}, ...parts).textContent) this.others.replaceChildren(...parts);
   }
 
   showFacts(row, model) {

@@ -40,9 +40,10 @@ class Status(unittest.TestCase):
             page = json.loads(status(job, job.id, "--json").stdout)
             self.assertEqual([one["id"] for one in page["jobs"]], [job.id])
             self.assertGreater(page["jobs"][0]["goodput"]["wall_clock"], 0)
-            unknown = status(job, "nosuch")
-            self.assertEqual(unknown.returncode, 1)
-            self.assertIn(f"no job 'nosuch'; jobs: {job.id}", unknown.stderr)
+            for words in ((), ("--events",), ("--plot", job.directory / "none.svg")):
+                unknown = status(job, "nosuch", *words)
+                self.assertEqual((unknown.returncode, unknown.stdout), (1, ""), words)
+                self.assertIn(f"no job 'nosuch'; jobs: {job.id}", unknown.stderr)
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)

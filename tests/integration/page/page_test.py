@@ -396,9 +396,28 @@ class Seen(unittest.TestCase):
             job.daemon()
             page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/nosuch")
             page.wait_for("This daemon has no job nosuch.")
+            self.assertNotIn("It has:", page.text())
             page.value("location.hash = '#/'")
             page.wait_for("No job is here.")
             self.check(page)
+
+    def test_an_unknown_job_names_those_that_there_are_as_links(self):
+        with Job() as job:
+            job.daemon()
+            job.node("--lease", 10, nnodes="1", nproc=1)
+            job.round(0, 1)
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/nosuch")
+            page.wait_for(f"This daemon has no job nosuch. It may have ended more than an hour ago, or have another name. It has: {job.id}")
+            page.value(f"document.querySelector('a[href=\"#/jobs/{job.id}\"]').click()")
+            page.wait_for("Round 0 runs on 1 node.")
+            self.assertNotIn("It has:", page.text())
+            links = page.value("""import('/page/job.js').then(({Job}) => {
+              const job = new Job('nosuch');
+              job.update({jobs: new Map([...'abcdefghijkl'].map((name) => [name, {}]))}, new Set());
+              return [...job.node.querySelectorAll('a[href^="#/jobs/"]')].map((link) => link.textContent).join('');})""")
+            self.assertEqual(links, "abcdefghij")
+            self.check(page)
+            job.finish()
 
     @unittest.skipUnless(OUTER, "this host has no address but loopback")
     def test_the_token_is_asked_for_and_never_in_a_request_s_address(self):
