@@ -30,7 +30,7 @@ export class Job {
     this.values = {};
     for (const fact of ['Step', 'Pace', 'Checkpoint', 'Trained', 'Nodes', 'Restarts', 'Failures']) {
       this.values[fact] = el('dd');
-      this.facts.append(el('div', {}, el('dt', {}, fact), this.values[fact]));
+      this.facts.append(el('div', {class: fact === 'Checkpoint' && 'twice'}, el('dt', {}, fact), this.values[fact]));
     }
     this.missing = el('p', {class: 'care'});
     this.spent = new TimeSpent();
@@ -123,7 +123,7 @@ export class Job {
     const rates = {'steps/s': model.pace, 'samples/s': row.phase === 'running' && model.detail.samples_per_second};
     set('Pace', Object.entries(rates).filter(([, rate]) => rate)
       .map(([unit, rate]) => `${number(Number(rate.toPrecision(3)))} ${unit}`).join(', ') || '-');
-    set('Checkpoint', row.checkpoint_step === undefined ? '-' : `step ${number(row.checkpoint_step)}`);
+    set('Checkpoint', checkpointText(row, model.detail.checkpoints ?? {}));
     set('Trained', row.goodput > 0 ? percent(row.goodput) : '-');
     set('Nodes', Object.entries(row.nodes).map(([place, many]) => `${number(many)} ${place}`).join(', ') || 'none');
     set('Restarts', `${number(row.restarts_used)} of ${number(row.restarts_max)}`);
@@ -151,6 +151,17 @@ export class Job {
     show(this.waitsPart, sentences.length > 0);
     this.waits.replaceChildren(...sentences.map((one) => el('li', {class: one.kind}, one.text)));
   }
+}
+
+const tiers = {memory: 'in memory', neighbour: 'in neighbours\' memory', local: 'on local disks', shared: 'in the checkpoint directory'};
+
+// The newest of each tier with its age, where the agents report them; else the newest one that is known.
+function checkpointText(row, checkpoints) {
+  const told = Object.entries(tiers).filter(([tier]) => checkpoints[tier]).map(([tier, place]) => {
+    const {step, age_s: age} = checkpoints[tier];
+    return `step ${number(step)} ${place}${age === undefined ? '' : age ? ` (${duration(age)} ago)` : ' (now)'}`;
+  });
+  return told.join(', ') || (row.checkpoint_step === undefined ? '-' : `step ${number(row.checkpoint_step)}`);
 }
 
 export function waitSentences(nodes) {

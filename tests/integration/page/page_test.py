@@ -297,21 +297,26 @@ class Seen(unittest.TestCase):
             self.picture(page, "over")
             self.check(page)
 
-    def test_the_step_and_the_pace_of_a_job_are_those_that_are_known(self):
+    def test_the_step_the_pace_and_the_checkpoints_of_a_job_are_those_that_are_known(self):
         with Job() as job:
             job.daemon()
             page = self.browser.page(f"http://127.0.0.1:{job.port}/")
             page.wait_for("No job is here.")
 
-            def fact(name, phase, ended="{}", detail="{}", pace="undefined"):
+            def fact(name, phase, ended="{}", detail="{}", pace="undefined", row=""):
                 return page.value(f"""import('/page/job.js').then(({{Job}}) => {{
                   const job = new Job('x');
-                  job.showFacts({{phase: '{phase}', step: 7, nodes: {{}}}}, {{pace: {pace}, detail: {detail}, history: {{over: {{data: {ended}}}}}}});
+                  job.showFacts({{phase: '{phase}', step: 7, nodes: {{}}, {row}}}, {{pace: {pace}, detail: {detail}, history: {{over: {{data: {ended}}}}}}});
                   return job.values.{name}.textContent;}})""")
             self.assertEqual([fact("Step", "running"), fact("Step", "over"), fact("Step", "over", ended="{step: 9}")], ["7", "7", "9"])
             samples = "{samples_per_second: 12345.6}"
             self.assertEqual(fact("Pace", "running", detail=samples, pace="1.2345"), "1.23 steps/s, 12,300 samples/s")
             self.assertEqual([fact("Pace", "running"), fact("Pace", "over", detail=samples)], ["-", "-"])
+            tiers = "{shared: {step: 1030, age_s: 300}, memory: {step: 1050, age_s: 12}, local: {step: 1040, age_s: 0}, neighbour: {step: 1045}}"
+            self.assertEqual(fact("Checkpoint", "running", detail=f"{{checkpoints: {tiers}}}"),
+                             "step 1,050 in memory (12 s ago), step 1,045 in neighbours' memory, step 1,040 on local disks (now), "
+                             "step 1,030 in the checkpoint directory (5 min ago)")
+            self.assertEqual([fact("Checkpoint", "running"), fact("Checkpoint", "over", row="checkpoint_step: 40")], ["-", "step 40"])
             self.check(page)
 
     def test_a_hostile_name_stays_text(self):
