@@ -6,15 +6,15 @@ import {markOf, reasonText} from './history.js';
 
 const width = 1000;
 
-// Rounds as bars over time, in the colours of the time spent. Marks above them are what went wrong.
+// Rounds as bars over time, in the colours of the time spent. Marks above them are what went wrong, those below them checkpoints.
 export class Timeline {
   constructor() {
     this.svg = el('svg', {class: 'timeline', role: 'img', viewBox: `0 0 ${width} 64`, preserveAspectRatio: 'none'});
     this.node = el('div', {}, this.svg, this.legend = el('p', {class: 'ends'}, el('span'),
-      el('span', {}, 'Bars are rounds, marks are failures and notices.'), el('span')));
+      el('span', {}, 'Bars are rounds. Marks above them are failures, hangs and notices, those below checkpoints.'), el('span')));
   }
 
-  update({rounds, marks, from, until}, now) {
+  update({rounds, marks, saves, from, until}, now) {
     if (from === undefined) return this.svg.replaceChildren();
     const end = Math.max(until ?? now, from + 1000);
     const x = (at) => Math.max(0, Math.min(width, width * (at - from) / (end - from)));
@@ -28,21 +28,28 @@ export class Timeline {
         el('rect', {class: round.stepped ? 'starting' : round.ended || round.before ? 'unmeasured' : 'pending', x: left, y: 24, height: 28,
           width: Math.max(1, steps - left)}),
         el('rect', {class: 'stepping', x: steps, y: 24, height: 28, width: Math.max(0, right - steps)}),
+        ...round.hangs.map((hang) => {
+          const [begin, over] = [Math.max(round.stepped ? steps : left, x(hang.from)), Math.min(right, x(hang.to ?? end))];
+          return el('rect', {class: 'hung', x: begin, y: 24, height: 28, width: Math.max(1, over - begin)});
+        }),
         el('rect', {class: 'edge', x: right - 1, y: 24, height: 28, width: 2})));
     }
     // Marks that would cover one another are one.
-    let last = -20;
-    for (const mark of marks) {
-      const at = x(mark.at);
-      if (at - last < 12) continue;
-      last = at;
-      const style = markOf(mark.type)[1];
-      parts.push(el('g', {class: style}, el('title', {}, `${clock(mark.at)} ${mark.text}`),
-        el('rect', {class: 'mark', x: at - 3, y: 4, width: 6, height: 16})));
-    }
+    const put = (events, y, height, wide) => {
+      let last = -20;
+      for (const mark of events) {
+        const at = x(mark.at);
+        if (at - last < 2 * wide) continue;
+        last = at;
+        parts.push(el('g', {class: markOf(mark.type)?.[1] ?? 'calm'}, el('title', {}, `${clock(mark.at)} ${mark.text}`),
+          el('rect', {class: 'mark', x: at - wide / 2, y, width: wide, height})));
+      }
+    };
+    put(marks, 4, 16, 6);
+    put(saves, 54, 8, 2);
     this.svg.replaceChildren(...parts);
     this.svg.setAttribute('aria-label', plain(`${count(rounds.length, 'round')} in ${duration((end - from) / 1000)}, ` +
-      `${count(marks.length, 'mark')}. The tables below say the same.`));
+      `${count(marks.length, 'mark')}, ${count(saves.length, 'checkpoint')}. The tables below say the same.`));
     const [first, , second] = this.legend.children;
     say(first, clock(from));
     say(second, until ? clock(until) : 'now');

@@ -396,6 +396,31 @@ class Seen(unittest.TestCase):
             self.assertEqual(json.loads(page.value("window.folds")), [[early], [early], [[7, 0, True, 0], [8, 1000, False, None]], []])
             self.check(page)
 
+    def test_the_timeline_has_hangs_in_their_round_and_checkpoints_below_it(self):
+        with Job() as job:
+            job.daemon()
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/")
+            page.wait_for("No job is here.")
+            page.value("""Promise.all([import('/page/history.js'), import('/page/charts.js')]).then(([{History}, {Timeline}]) => {
+              const [history, timeline] = [new History(), new Timeline()];
+              for (const [second, type, data] of [[0, 'round.sealed'], [100, 'round.stepping'], [200, 'checkpoint.committed'], [201, 'checkpoint.committed'],
+                [300, 'checkpoint.committed'], [400, 'checkpoint.failed'], [600, 'hang.suspected', {hung_ms: 100000}], [650, 'hang.suspected'], [700, 'hang.over'],
+                [900, 'hang.suspected', {hung_ms: 50000}], [1000, 'job.ended']]) {
+                history.add({type: `muster.${type}.v1`, time: new Date(1000 * second).toISOString(), data: {round: 0, ...data}});
+              }
+              timeline.update(history.fold(), 2000000);
+              window.drawn = JSON.stringify([...timeline.svg.querySelectorAll('rect')].map((rect) =>
+                [rect.getAttribute('class'), rect.parentNode.getAttribute('class'), rect.x.baseVal.value, rect.width.baseVal.value]));
+              window.label = timeline.svg.getAttribute('aria-label');
+            })""")
+            page.wait_for("(window.label)")
+            drawn = json.loads(page.value("window.drawn"))
+            self.assertEqual([one for one in drawn if one[0] == "hung"], [["hung", None, 500, 200], ["hung", None, 850, 150]])
+            self.assertEqual([one[1:] for one in drawn if one[0] == "mark"],
+                             [["bad", 397, 6], ["care", 597, 6], ["care", 647, 6], ["care", 897, 6], ["calm", 199, 2], ["calm", 299, 2]])
+            self.assertTrue(page.value("window.label").startswith("1 round in 17 min, 4 marks, 3 checkpoints."), page.value("window.label"))
+            self.check(page)
+
     def test_an_unknown_job_and_an_empty_list_are_told_of(self):
         with Job() as job:
             job.daemon()
