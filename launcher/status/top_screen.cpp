@@ -78,7 +78,9 @@ std::vector<StatusLine> Top::speed_lines(const StatusJob& job, Instant now) cons
     if (rate == rates_.end() || job.step < 0) return {};
     const auto speed = rate->second.per_second(now);
     const auto unchanged = std::chrono::floor<std::chrono::seconds>(rate->second.unchanged(now));
-    constexpr auto usual = 20s;  // Agents report every 10 s.
+    // Agents report every 10 s, and a step may take longer: the pace is that of before the last step.
+    const auto before = rate->second.per_second(now - unchanged);
+    const auto usual = std::max<std::chrono::duration<double>>(20s, 3s / before.value_or(1.0));
     const bool stands = job.phase == "running" && unchanged > usual;
     if (!speed && !stands) return {};
     return {{cat("speed: ", speed ? cat(one_decimal(*speed), " steps/s") : std::string("unknown"),

@@ -96,6 +96,18 @@ TEST_CASE("the speed is in the second line, and a job that stands is told") {
     CHECK_THAT(person.screen(), Catch::Contains("speed: 4 steps/s; no new step for 30 s\n"));
 }
 
+TEST_CASE("a job of long steps stands only after the time of three of them") {
+    Person person;
+    const auto see = [&person](std::int64_t step, Duration later) {
+        person.now += later;
+        person.see(page({job("train", trouble(), step)}));
+        return person.screen();
+    };
+    for (const auto step : {100, 101, 102, 103}) see(step, 40s);
+    CHECK_THAT(see(103, 110s), !Catch::Contains("no new step"));
+    CHECK_THAT(see(103, 20s), Catch::Contains("; no new step for 130 s\n"));
+}
+
 TEST_CASE("keys lead from jobs to nodes and back") {
     Person person;
     person.see(page({job("eval", json::array({node(7)})), job("train", trouble())}));
