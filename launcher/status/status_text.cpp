@@ -229,6 +229,10 @@ bool is_in_trouble(const StatusNode& node) {
     return order_of(node) < 4;
 }
 
+bool has_trouble(const StatusJob& job) {
+    return std::ranges::any_of(job.nodes, is_in_trouble);
+}
+
 std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, std::size_t columns) {
     auto lines = daemon_lines(facts);
     const auto* shown = facts.jobs.size() == 1 && job.empty() ? &facts.jobs[0] : find_job(facts, job);

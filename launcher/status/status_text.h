@@ -45,6 +45,8 @@ std::string ranks_of(const StatusNode& node);
 std::string heard_of(const StatusNode& node);
 /// The node is lost, has no connection, has a missing rank, or has to leave.
 [[nodiscard]] bool is_in_trouble(const StatusNode& node);
+/// One of its nodes is.
+[[nodiscard]] bool has_trouble(const StatusJob& job);
 /// Those in trouble first, the others by group rank.
 std::vector<const StatusNode*> worst_first(const std::vector<StatusNode>& nodes);
 

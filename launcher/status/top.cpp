@@ -65,6 +65,7 @@ Top::Rows Top::rows() const {
     if (job == nullptr) {
         for (const auto& one : status_.reader.facts().jobs)
             if (contains(one.id, filter_)) rows.jobs.push_back(&one);
+        std::ranges::stable_partition(rows.jobs, [](const auto* one) { return has_trouble(*one); });
         rows.all_count = status_.reader.facts().jobs.size();
     } else if (!node_) {
         rows.nodes = worst_first(job->nodes);

@@ -68,9 +68,9 @@ StatusLine Top::Rows::line(std::size_t row, std::size_t columns) const {
         return {cat(' ', is_in_trouble(node) ? '!' : ' ', line.text), line.style};
     }
     const auto& job = *jobs[row];
-    const bool has_trouble = std::ranges::any_of(job.nodes, [](const auto& node) { return is_in_trouble(node); });
     auto line = job_row(job, width);
-    return {cat(' ', has_trouble ? '!' : ' ', line.text), has_trouble ? LineStyle::attention : line.style};
+    if (!has_trouble(job)) return {cat("  ", line.text), line.style};
+    return {cat(" !", line.text), LineStyle::attention};
 }
 
 std::vector<StatusLine> Top::speed_lines(const StatusJob& job, Instant now) const {

@@ -112,9 +112,7 @@ TEST_CASE("keys lead from jobs to nodes and back") {
     Person person;
     person.see(page({job("eval", json::array({node(7)})), job("train", trouble())}));
     CHECK(person.screen().starts_with("2 jobs at gpu00:29400\n  JOB"));
-    CHECK_THAT(person.screen(), Catch::Contains("\n !train"));
-    person.type("j");
-    CHECK_THAT(person.screen(), Catch::Contains("\n>!train"));
+    CHECK_THAT(person.screen(), Catch::Contains("\n>!train") && Catch::Contains("\n  eval"));
     person.press({KeyKind::enter});
     CHECK(person.screen().starts_with("job train: running"));
     CHECK_THAT(person.screen(), Catch::Contains("\n>!gpu2"));
@@ -136,6 +134,18 @@ TEST_CASE("keys lead from jobs to nodes and back") {
     person.press({KeyKind::escape});
     CHECK(person.type("x"));
     CHECK_FALSE(person.type("q"));
+}
+
+TEST_CASE("of many jobs those in trouble come first, and the others keep their order") {
+    Person person;
+    std::vector<json> jobs;
+    for (int i = 10; i < 60; ++i) jobs.push_back(job(cat("job", i), i == 45 || i == 57 ? trouble() : json::array()));
+    person.see(page(jobs));
+    const auto screen = person.screen();
+    std::vector<std::string> ids;
+    for (const auto line : split(screen, '\n')) ids.emplace_back(line.substr(0, 7));
+    CHECK(std::vector(ids.begin() + 2, ids.begin() + 6) ==
+          std::vector<std::string>{">!job45", " !job57", "  job10", "  job11"});
 }
 
 TEST_CASE("a node shows how busy each of its GPUs is, where that is known") {
@@ -212,7 +222,7 @@ TEST_CASE("l asks for the logs of what is selected or shown, once, e for its eve
     person.type("l");
     CHECK(wants({}));  // Nothing is known yet.
     person.see(page({job("eval", json::array()), job("train", trouble())}));
-    person.type("jl");
+    person.type("l");
     CHECK(wants({"logs", "--follow", "--last=200", "--job=train"}));
     CHECK(wants({}));
     person.type("p");
