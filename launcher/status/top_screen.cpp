@@ -58,6 +58,20 @@ std::vector<StatusLine> node_lines(const StatusNode& node, const StatusJob& job)
     return lines;
 }
 
+/// Broken at blanks, so that nothing is cut but words that are too wide.
+std::vector<StatusLine> wrapped(const StatusLine& line, std::size_t columns) {
+    std::vector<StatusLine> lines;
+    for (const auto word : split(line.text, ' ')) {
+        if (lines.empty())
+            lines.push_back({std::string(word), line.style});
+        else if (columns_of(lines.back().text) + 1 + columns_of(word) <= columns)
+            lines.back().text += cat(' ', word);
+        else
+            lines.push_back({cat("  ", word), line.style});
+    }
+    return lines;
+}
+
 }  // namespace
 
 StatusLine Top::Rows::line(std::size_t row, std::size_t columns) const {
@@ -122,7 +136,9 @@ std::vector<StatusLine> Top::head(Instant now) const {
 }
 
 Top::Layout Top::layout(StatusSize size, const Rows& rows, Instant now) const {
-    Layout layout{.head = head(now)};
+    Layout layout;
+    // One node has room for all that is known of it.
+    for (const auto& line : head(now)) append(layout.head, node_ ? wrapped(line, size.columns) : std::vector{line});
     layout.foot_rows = size.rows >= rows_with_foot ? 1 : 0;
     const bool has_table = rows.size() > 0 && !shows_help_;
     layout.heading_rows = has_table && size.rows >= rows_with_heading ? 1 : 0;

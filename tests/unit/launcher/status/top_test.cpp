@@ -124,7 +124,9 @@ TEST_CASE("keys lead from jobs to nodes and back") {
                                     "place: running\n"
                                     "group rank: 1, ranks: 8-15 (8 in all)\n"
                                     "heard: 0 s ago\n"
-                                    "rank 12 on gpu1 is missing in load (data.py:31)"));
+                                    "rank 12 on gpu1 is missing in load (data.py:31), idle for 42 s, after all_reduce\n"
+                                    "  40\n"
+                                    "ranks 8-11,13 wait in all_reduce 41\n"));
     person.see(page({job("eval", json::array()), job("train", json::array({node(0)}))}));
     CHECK(person.screen().starts_with("node gpu1 (pid 4711) has left job train\n"));
     person.press({KeyKind::escape});
