@@ -84,7 +84,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
             self.say(daemon.first)
             while True:
                 if daemon.played < daemon.until:
-                    self.say(message for _ in range(10) for message in daemon.second())
+                    self.say(message for _ in range(min(10, daemon.until - daemon.played)) for message in daemon.second())
                 else:
                     self.say([("clock", {"now_ms": int(time.time() * 1000)})])
                     time.sleep(0.2)  # the daemon's word, so that the page does not take it for dead
