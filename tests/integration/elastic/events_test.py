@@ -66,6 +66,7 @@ class Events(unittest.TestCase):
             failed = by_type["worker.failed"]
             self.assertEqual(failed["subject"], "rank/3")
             self.assertEqual((failed["data"]["kind"], failed["data"]["pid"]), ("killed", first[3]["pid"]))
+            self.assertGreaterEqual(failed["data"]["uncertainty_ms"], 0)  # of its time by the daemon's clock
             # Every line of the log about the job is an event, with the same sentence.
             log = [line for line in daemon.err.read_text().splitlines() if f"job '{job.id}'" in line]
             texts = {event["data"]["text"] for event in events}

@@ -12,8 +12,7 @@ import time
 import unittest
 
 from browser import CHROMIUM, Browser
-from page_test import UI, open_stream, read_until
-from job import Job
+from served_test import UI, Job, open_stream, read_until
 
 HOUR = 3600
 GROWTH_MAX = 1.05
