@@ -108,6 +108,7 @@ def build(out=None, compiler=None):
             made = Path(scratch) / name
             _compile(source, headers, torch, compiler, Path(scratch), name)
             _try(made, torch[1])
+            made.chmod(0o755)  # the linker leaves it to the umask, and what a group may write is not loaded
             os.replace(made, folder / name)  # a script that loads it now has the old one, whole
     except OSError as error:
         raise Refused(f"{folder}: {error.strerror}; name another folder with --out, and set MUSTER_TORCH_LIBRARY to the file there") from error

@@ -36,12 +36,15 @@ def _create(options, _backend_options):
     return shell._get_backend(torch.device("cpu"))
 
 
-def _is_own(path):
-    """A library of the cache is code: nobody else may be able to write it."""
-    try:
-        return all(entry.stat().st_uid == os.getuid() and not entry.stat().st_mode & 0o022 for entry in (path, path.parent))
-    except OSError:
-        return False
+def _refusal(path):
+    """Why a library of the user's cache is not loaded: it is code, so nobody else may be able to write it. None: it is loaded."""
+    for entry in (path, path.parent):
+        state = entry.stat()
+        if state.st_uid != os.getuid():
+            return f"{path} is not used, because {entry} belongs to another user (uid {state.st_uid})"
+        if state.st_mode & 0o022:
+            return f"{path} is not used, because other users may write {entry} (chmod go-w {entry})"
+    return None
 
 
 def _candidates(name):
@@ -52,9 +55,17 @@ def _candidates(name):
     named = os.environ.get("MUSTER_TORCH_LIBRARY")
     if named:
         return [Path(named)]
-    candidates = [Path(__file__).resolve().parent / name, Path(library._find()).resolve().parent / name]
-    cached = cache_folder() / name
-    return [*candidates, cached] if _is_own(cached) else candidates
+    return [Path(__file__).resolve().parent / name, Path(library._find()).resolve().parent / name, cache_folder() / name]
+
+
+def _not_there(torch, candidates):
+    there = sorted({path.stem.removeprefix("libmuster_torch_").replace("_", ".") for candidate in candidates
+                    for path in candidate.parent.glob("libmuster_torch_*.so")})
+    return RuntimeError(
+        f"muster has no back end for torch {torch.__version__}: {candidates[0].name} is not in "
+        f"{' or '.join(dict.fromkeys(str(path.parent) for path in candidates))}, which "
+        f"{'has those for torch ' + ', '.join(there) if there else 'has none'}; make it with `muster torch-build` "
+        "(needs a C++ compiler), install one of these versions, or set MUSTER_TORCH_LIBRARY to its path")
 
 
 @functools.lru_cache(maxsize=None)
@@ -64,25 +75,29 @@ def _load():
     from muster import library
 
     library._library()  # the one that is in the process already, if the program uses muster's own module, too
-    minor = "_".join(torch.__version__.split(".")[:2])
-    candidates = _candidates(f"libmuster_torch_{minor}.so")
-    found = next((path for path in candidates if path.exists()), None)
-    if found is None:
-        there = sorted({path.stem.removeprefix("libmuster_torch_").replace("_", ".") for candidate in candidates
-                        for path in candidate.parent.glob("libmuster_torch_*.so")})
-        raise RuntimeError(
-            f"muster has no back end for torch {torch.__version__}: {candidates[0].name} is not in "
-            f"{' or '.join(dict.fromkeys(str(path.parent) for path in candidates))}, which "
-            f"{'has those for torch ' + ', '.join(there) if there else 'has none'}; make it with `muster torch-build` "
-            "(needs a C++ compiler), install one of these versions, or set MUSTER_TORCH_LIBRARY to its path")
-    try:
-        torch.ops.load_library(str(found))
-    except OSError as error:
-        raise RuntimeError(f"muster's back end for torch {torch.__version__} cannot be loaded: {error}; it was built for "
-                           f"another build of torch: build it again with this one") from None
+    minor = ".".join(torch.__version__.split(".")[:2])
+    candidates = _candidates(f"libmuster_torch_{minor.replace('.', '_')}.so")
+    refusals = []
+    for path in filter(Path.exists, candidates):
+        refusal = _refusal(path) if path in candidates[2:] else None  # the cache's
+        if not refusal:
+            try:
+                torch.ops.load_library(str(path))
+            except OSError as error:
+                raise RuntimeError(f"muster's back end for torch {torch.__version__} cannot be loaded: {error}; it was built for "
+                                   f"another build of torch: build it again with this one") from None
+            return _check_version(torch, path, minor)
+        refusals.append(refusal)
+    if not refusals:
+        raise _not_there(torch, candidates)
+    raise RuntimeError(f"muster cannot load its back end for torch {torch.__version__}: {'; '.join(refusals)}; make it again "
+                       "with `muster torch-build`, or set MUSTER_TORCH_LIBRARY to its path")
+
+
+def _check_version(torch, path, minor):
     built_for = torch.ops.muster._built_for()
-    if built_for != ".".join(torch.__version__.split(".")[:2]):
-        raise RuntimeError(f"{found} is muster's back end for torch {built_for}, and this is torch {torch.__version__}: the two "
+    if built_for != minor:
+        raise RuntimeError(f"{path} is muster's back end for torch {built_for}, and this is torch {torch.__version__}: the two "
                            "do not fit; unset MUSTER_TORCH_LIBRARY, or set it to the path of one that was built for this torch")
 
 
