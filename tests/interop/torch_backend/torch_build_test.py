@@ -78,7 +78,17 @@ class TorchBuild(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("used: muster", self.use())
         made.chmod(0o775)
-        self.assertIn(f"{made} is not used, because other users may write {made} (chmod go-w {made}); make it again with `muster torch-build`", self.use())
+        self.assertIn(f"{made} is not used, because other users may write {made} (chmod go-w {made})", self.use())
+
+    def test_a_library_that_does_not_load_is_passed_over_and_named_if_there_is_no_other(self):
+        (self.folder / "lib").mkdir()
+        broken = self.folder / "lib" / self.library.name
+        broken.write_text("")
+        said = self.use()
+        for words in (f"{broken}: file too short; ", "make one with `muster torch-build`", "or set MUSTER_TORCH_LIBRARY"):
+            self.assertIn(words, said)
+        self.assertEqual(self.build("--compiler", self.compiler).returncode, 0)
+        self.assertIn("used: muster", self.use())
 
     def test_what_is_missing_is_said_with_what_to_do(self):
         for words, variables, said in (

@@ -83,15 +83,15 @@ def _load():
         if not refusal:
             try:
                 torch.ops.load_library(str(path))
+                return _check_version(torch, path, minor)
             except OSError as error:
-                raise RuntimeError(f"muster's back end for torch {torch.__version__} cannot be loaded: {error}; it was built for "
-                                   f"another build of torch: build it again with this one") from None
-            return _check_version(torch, path, minor)
+                refusal = str(error.__cause__ or error)  # torch's own text has no reason
         refusals.append(refusal)
     if not refusals:
         raise _not_there(torch, candidates)
-    raise RuntimeError(f"muster cannot load its back end for torch {torch.__version__}: {'; '.join(refusals)}; make it again "
-                       "with `muster torch-build`, or set MUSTER_TORCH_LIBRARY to its path")
+    raise RuntimeError(f"muster cannot load its back end for torch {torch.__version__}: {'; '.join(refusals)}; a library that was built for "
+                       "another build of torch does not load: make one with `muster torch-build` (needs a C++ compiler), or set "
+                       "MUSTER_TORCH_LIBRARY to the path of one that fits")
 
 
 def _check_version(torch, path, minor):
