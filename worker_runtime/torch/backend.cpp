@@ -2,6 +2,7 @@
 #include "worker_runtime/torch/backend.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -71,12 +72,17 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
         std::function<void(BackendWork&)> after;
         std::int64_t timeout;
         const char* title;
+        bool is_inference;
     };
     auto job = std::make_shared<Job>(Job{group_, call.mark, work, std::move(call.held), std::move(body),
-                                         std::move(after), static_cast<std::int64_t>(given.count()), call.title});
+                                         std::move(after), static_cast<std::int64_t>(given.count()), call.title,
+                                         c10::InferenceMode::is_enabled()});
     const auto run = [job] {
         std::exception_ptr failure;
         try {
+            // Of the caller's state, only this decides whether tensors may be written. at::ThreadLocalState has more,
+            // and may own Python objects, which a thread of ours must not destroy.
+            const c10::InferenceMode inference(job->is_inference);
             const at::NoGradGuard no_gradients;
             const CollectivesMark mark(job->mark);
             job->body(*job->group, job->held, job->timeout);

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import warnings
-import weakref
 from pathlib import Path
 
 import torch
@@ -268,44 +267,6 @@ def differing(folder, rank, ranks):
         text = failure_of(case)
         assert "rank 0" in text and "rank 1" in text and all(word in text for word in words), (number, text)
         dist.destroy_process_group()
-
-
-def lost_failure(folder, rank, ranks):
-    """The first of several tensors cannot be written."""
-    meet(folder, rank, ranks)
-    inputs = [torch.ones(3), torch.ones(2)]
-    outputs = [[torch.zeros(1).expand(3), torch.zeros(2)] for _ in range(ranks)]
-    failure_of(lambda: dist.distributed_c10d._get_default_group().allgather_coalesced(outputs, inputs).wait())
-
-
-def freed(folder, rank, ranks):
-    """A tensor is gone with the caller's last reference. Seldom, on a busy host often, the thread's is the last one, which then
-    waits for the next operation."""
-    meet(folder, rank, ranks)
-    gone = 0
-    for _ in range(1000):
-        data = torch.ones(1000)
-        seen = weakref.ref(data)
-        work = dist.all_reduce(data, async_op=True)
-        work.wait()
-        del data, work
-        gone += seen() is None
-    assert gone > 0
-
-
-def slow_work(folder, rank, ranks):
-    """wait(timeout) says for what it waited."""
-    meet(folder, rank, ranks)
-    store = dist.distributed_c10d._get_default_store()
-    if rank == 0:
-        work = dist.all_reduce(torch.ones(1), async_op=True)
-        text = failure_of(lambda: work.wait(datetime.timedelta(milliseconds=50)))
-        assert "muster:all_reduce of group torch/0 has not ended in the 50 ms" in text, text
-        store.set("told", "1")
-        work.wait()
-    else:
-        store.wait(["told"])
-        dist.all_reduce(torch.ones(1))
 
 
 def parent_had_group(folder, rank, ranks):

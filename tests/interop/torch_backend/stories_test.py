@@ -45,6 +45,7 @@ import own_tmpdir  # noqa: E402
 import torch  # noqa: E402, F401
 import collectives  # noqa: E402
 import examples  # noqa: E402
+import started  # noqa: E402
 import stories  # noqa: E402
 
 PATIENCE = 240
@@ -196,7 +197,7 @@ def main():
     for environment in ({}, tcp):
         play(stories.differing, environment=environment)
     for story in (stories.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, stories.other_torch,
-                  stories.reopened, stories.lost_failure, stories.freed, stories.slow_work, stories.parent_had_group):
+                  stories.reopened, stories.parent_had_group, started.lost_failure, started.freed, started.slow_work, started.inference_mode):
         play(story)
     play(stories.pooled, ranks=3)
     play(stories.no_pool, environment=tcp)
