@@ -19,6 +19,7 @@ void Graveyard::bury(std::vector<at::Tensor> tensors, c10::intrusive_ptr<c10::iv
 }
 
 void Graveyard::empty() {
+    if (Threads::has_this_thread()) return;
     std::vector<Grave> graves;
     const std::lock_guard lock(mutex_);
     graves.swap(graves_);

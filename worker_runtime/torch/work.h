@@ -13,7 +13,8 @@ namespace muster::torch_backend {
 
 /// Tensors that a thread of ours has finished with. The last reference to a tensor may own a Python object, and to
 /// destroy that the thread would need the interpreter's lock, which it never gets once the interpreter has ended. So
-/// threads that called us from Python destroy them: in wait(), or at their next call.
+/// threads that called us from Python destroy them: in wait(), or at their next call. In a thread of ours empty() does
+/// nothing.
 class Graveyard {
   public:
     static Graveyard& of_process();

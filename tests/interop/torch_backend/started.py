@@ -1,6 +1,8 @@
 """Operations that were started and run in a thread of the back end: each function is one rank of a story."""
 
 import datetime
+import threading
+import time
 import weakref
 
 import torch
@@ -60,3 +62,33 @@ def inference_mode(folder, rank, ranks):
     with torch.no_grad():
         dist.broadcast(column[:, 0], 0, async_op=True).wait()
     assert torch.equal(column[:, 0], torch.zeros(3)), column
+
+
+def coalesced_end(folder, rank, ranks):
+    """The thread that waits for coalesced operations destroys no tensor that others have left: it may have a Python object."""
+    meet(folder, rank, ranks)
+    store, group, cpu = dist.distributed_c10d._get_default_store(), dist.group.WORLD, torch.device("cpu")
+    turns = range(20)
+    if rank == 1:
+        for turn in turns:
+            for moment in ("dropped", "over"):
+                store.wait([f"{moment}/{turn}"])
+                dist.send(torch.ones(4), 0)
+        return
+    ends = []
+    for turn in turns:
+        tensors, works = [torch.empty(4), torch.empty(4)], []
+        for tensor in tensors:
+            group._start_coalescing(cpu)
+            dist.irecv(tensor, 1)
+            works.append(group._end_coalescing(cpu))
+        weakref.finalize(tensors[0], lambda: ends.append(threading.get_ident()))
+        del tensor, tensors
+        store.set(f"dropped/{turn}", "1")
+        while not works[0].is_completed():
+            time.sleep(0.001)
+        store.set(f"over/{turn}", "1")
+        works[1].wait()
+    while len(ends) < len(turns):
+        works[1].wait()
+    assert set(ends) == {threading.get_ident()}, ends
