@@ -97,7 +97,7 @@ class Group {
     void gather(const Piece& piece, void* output, int root, std::int64_t timeout) const;
     /// `input`: a piece for each rank, at the root; not used elsewhere.
     void scatter(const void* input, const Piece& piece, int root, std::int64_t timeout) const;
-    /// The result replaces `data` at the root, and that of a pre-multiplied sum on all ranks.
+    /// The result replaces `data` at the root.
     void reduce(void* data, std::size_t count, const Reduction& reduction, int root, std::int64_t timeout) const;
     void all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
     /// `input`: `count` elements for each rank.
