@@ -74,7 +74,7 @@ class TorchBuild(unittest.TestCase):
 
     def test_what_the_umask_lets_a_group_write_is_used_and_what_others_may_write_is_refused_by_name(self):
         made = self.folder / "cache/muster/torch" / self.library.name
-        done = self.build("--compiler", self.compiler, umask=0o002)
+        done = self.build(umask=0o002, CXX=f"env '{self.compiler}'")  # a command, as "ccache g++"
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("used: muster", self.use())
         made.chmod(0o775)
@@ -93,6 +93,8 @@ class TorchBuild(unittest.TestCase):
     def test_what_is_missing_is_said_with_what_to_do(self):
         for words, variables, said in (
                 (("--compiler", "nosuchc++"), {}, "there is no C++ compiler 'nosuchc++': install one (apt install g++)"),
+                (("--compiler", "nosuchccache g++"), {}, "there is no C++ compiler 'nosuchccache g++'"),
+                (("--compiler", "a 'quote"), {}, "there is no C++ compiler 'a 'quote'"),
                 (("--compiler", self.compiler), {"SAYS": "fatal error: no such header"}, "exit code 1\nfatal error: no such header"),
                 (("--compiler", self.compiler, "--out", self.notes), {}, "name another folder with --out"),
                 (("--compiler", self.compiler), {"BUILT": "/dev/null"}, "file too short")):

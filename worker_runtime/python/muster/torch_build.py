@@ -7,6 +7,7 @@ the one that is missing, with a C++ compiler and the headers that torch has with
 import argparse
 import concurrent.futures
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -52,11 +53,15 @@ def _find_torch(source):
 
 
 def _find_compiler(named):
+    """Its words: a program, whose path may have blanks, or a command such as "ccache g++"."""
     wanted = named or os.environ.get("CXX") or "c++"
-    found = shutil.which(wanted)
-    if not found:
+    try:
+        words = [wanted] if shutil.which(wanted) else shlex.split(wanted)
+    except ValueError:  # a quote without its end
+        words = [wanted]
+    if not words or not shutil.which(words[0]):
         raise Refused(f"there is no C++ compiler '{wanted}': install one (apt install g++), or name it with --compiler or CXX")
-    return found
+    return [shutil.which(words[0]), *words[1:]]
 
 
 def _run(words):
@@ -82,8 +87,8 @@ def _compile(source, headers, torch, compiler, scratch, name):
     units = sorted((source / "worker_runtime/torch").glob("*.cpp"))
     objects = [scratch / f"{unit.stem}.o" for unit in units]
     with concurrent.futures.ThreadPoolExecutor(_jobs()) as pool:
-        list(pool.map(lambda unit, made: _run([compiler, *flags, "-c", unit, "-o", made]), units, objects))
-    _run([compiler, "-shared", "-pthread", *objects, library._find(), folder / "lib/libtorch_cpu.so", folder / "lib/libc10.so",
+        list(pool.map(lambda unit, made: _run([*compiler, *flags, "-c", unit, "-o", made]), units, objects))
+    _run([*compiler, "-shared", "-pthread", *objects, library._find(), folder / "lib/libtorch_cpu.so", folder / "lib/libc10.so",
           "-Wl,-rpath,$ORIGIN", "-Wl,-z,nodelete", "-Wl,-z,relro,-z,now", "-Wl,--no-undefined", "-o", scratch / name])
 
 
@@ -101,7 +106,7 @@ def build(out=None, compiler=None):
     compiler = _find_compiler(compiler)
     folder = Path(out) if out else cache_folder(make=True)
     name = f"libmuster_torch_{torch[1].replace('.', '_')}.so"
-    print(f"muster: compiling the back end for torch {torch[1]} in {torch[0]} with {compiler}; this takes some minutes", flush=True)
+    print(f"muster: compiling the back end for torch {torch[1]} in {torch[0]} with {' '.join(compiler)}; this takes some minutes", flush=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".muster-torch-build-", dir=folder) as scratch:
