@@ -1,7 +1,9 @@
 """What befalls a process group: each function is one rank of a story. stories_test.py forks the ranks."""
 
+import contextlib
 import datetime
 import hashlib
+import io
 import os
 import re
 import resource
@@ -219,6 +221,22 @@ def other_torch(folder, rank, ranks):
     torch.__version__ = "9.8.0"
     text = failure_of(lambda: meet(folder, rank, ranks))
     assert "no back end for torch 9.8.0" in text and minor in text, text
+
+
+def unregistered(folder, rank, ranks):
+    """torch has changed what the entry point uses: `import torch` works, and whoever asked for muster is told."""
+    import muster_torch
+
+    def refuse(*words, **more):
+        raise TypeError("register_backend() has other arguments")
+    del dist.Backend._plugins["MUSTER"]
+    dist.Backend.register_backend = refuse
+    for asked, said in (("muster", "muster: PyTorch will use gloo in spite of MUSTER_TORCH_BACKEND=muster: TypeError: register_backend() has "
+                         "other arguments; does this version of PyTorch fit to this muster?\n"), ("", "")):
+        os.environ["MUSTER_TORCH_BACKEND"] = asked
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            muster_torch.autoload()
+        assert told.getvalue() == said, told.getvalue()
 
 
 def reopened(folder, rank, ranks):

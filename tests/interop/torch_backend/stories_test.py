@@ -197,8 +197,8 @@ def main():
     for environment in ({}, tcp):
         play(stories.differing, environment=environment)
     for story in (stories.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, stories.other_torch,
-                  stories.reopened, stories.parent_had_group, started.lost_failure, started.freed, started.slow_work, started.inference_mode,
-                  started.coalesced_end):
+                  stories.unregistered, stories.reopened, stories.parent_had_group, started.lost_failure, started.freed, started.slow_work,
+                  started.inference_mode, started.coalesced_end):
         play(story)
     play(stories.pooled, ranks=3)
     play(stories.no_pool, environment=tcp)
