@@ -1,4 +1,4 @@
-"""One rank of scripts/bench/death with PyTorch's gloo: death_torch.py RANK WORLD PORT RESIDENT_MIB; prints as death_rank."""
+"""One rank of scripts/bench/death with PyTorch: death_torch.py RANK WORLD PORT RESIDENT_MIB gloo|muster; prints as death_rank."""
 import os
 import sys
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
-rank, world, port, resident_mib = map(int, sys.argv[1:])
-dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+rank, world, port, resident_mib = map(int, sys.argv[1:5])
+dist.init_process_group(sys.argv[5], init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
 memory = bytearray(b"\1") * (resident_mib << 20) if rank == 1 else b""
 data = torch.zeros(100_000)
 dist.barrier()
