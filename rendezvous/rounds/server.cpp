@@ -301,12 +301,15 @@ void Server::Implementation::command(Connections::iterator from, const native::C
 }
 
 void Server::Implementation::hear(Connections::iterator from, const native::Join& join, const Turn& turn) {
-    if (auto why = wrong_with(join, config_.nodes_max); !why.empty())
-        return refuse(from, RefusalReason::malformed, std::move(why), turn);
-    const bool opens_job = find(from->second) == nullptr && join.last_round == no_round;
-    if (auto why = too_few_connections(from->second.hello->job, join, config_); opens_job && !why.empty())
-        return refuse(from, RefusalReason::limit, std::move(why), turn);
-    auto* entry = find_or_create(from, join.terms, turn);
+    auto why = wrong_with(join, config_.nodes_max);
+    if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    auto* entry = find(from->second);
+    const auto& id = from->second.hello->job;
+    if (entry == nullptr && join.last_round == no_round) why = too_few_connections(id, join, config_);
+    const bool needs_store = join.terms.fixed_world && (entry == nullptr || !entry->job.is_alive());
+    if (why.empty() && needs_store) why = store_in_use(id, config_, jobs());
+    if (!why.empty()) return refuse(from, RefusalReason::limit, std::move(why), turn);
+    entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;
     from->second.may_act_for_agent = entry->job.on_join(arrival(from), join, turn);
     if (!from->second.may_act_for_agent) close(from, "refused", turn);

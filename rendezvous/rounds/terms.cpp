@@ -1,8 +1,10 @@
 #include "rendezvous/rounds/terms.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/server.h"
 #include "rendezvous/wire/native/limits.h"
 
@@ -117,6 +119,18 @@ std::string too_few_connections(const std::string& job, const native::Join& join
                " by its limits of open files (RLIMIT_NOFILE, hard) and memory; on its host run `ulimit -n ", files,
                "` as root in the shell that starts it, or write LimitNOFILE=", files,
                " into its unit; where memory is the smaller limit, give it more");
+}
+
+std::string store_in_use(const std::string& job, const ServerConfig& config, const std::vector<const Job*>& jobs) {
+    const auto uses_it = [&](const Job* other) {
+        return other->terms().fixed_world && other->is_alive() && other->id() != job;
+    };
+    if (config.embedded_for == job || std::ranges::none_of(jobs, uses_it)) return {};
+    // Does not name it: the key of one job is proved here, and those of the others are not.
+    return cat("job '", job,
+               "' has --rdzv-backend=static, and the daemon there has one store for the workers of such "
+               "jobs, which another one uses; start job '",
+               job, "' with --rdzv-backend=c10d, or with a --master-port of its own");
 }
 
 std::string wrong_with(const native::Resume& resume) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::rendezvous {
 
+class Job;
 struct ServerConfig;
 
 /// Each node's rounds are looked through at every round's end.
@@ -30,6 +32,10 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max);
 /// The same where the daemon may have fewer connections than the job of this node needs, so that its nodes would wait
 /// for one another until their join times out.
 std::string too_few_connections(const std::string& job, const native::Join& join, const ServerConfig& config);
+
+/// The same where another static job is alive at this daemon. It has one store for their workers, and each seal of a
+/// static job empties it. The job that the daemon is embedded for is never refused.
+std::string store_in_use(const std::string& job, const ServerConfig& config, const std::vector<const Job*>& jobs);
 
 /// The same for what a resuming agent says about its round.
 std::string wrong_with(const native::Resume& resume);

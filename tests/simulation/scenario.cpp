@@ -70,6 +70,7 @@ JobScenario draw_job(Random& random, std::size_t index, Duration lease) {
     job.name = cat("job", index);
     job.terms = draw_terms(random, lease);
     draw_nodes(random, job);
+    job.terms.fixed_world = job.terms.fixed_world && index == 0;  // a daemon serves one such job
     job.grace = random.between(Duration{500ms}, Duration{3s});
     job.join_timeout = random.between(Duration{40s}, Duration{80s});
     job.work = random.between(Duration{2s}, Duration{30s});

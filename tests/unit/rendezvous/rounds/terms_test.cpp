@@ -27,13 +27,17 @@ native::Join job_of(std::uint32_t nodes) {
 /// A daemon that may have only so many connections. Each node that joins is a new one.
 struct NarrowDaemon {
     explicit NarrowDaemon(std::size_t connections) : server(config_of(connections), now) {}
-    std::string refusal_of(std::string job, const native::Join& join) {
-        server.step(ConnectionAccepted{++nodes, "10.0.0.1"}, now);
+    /// Returns its connection.
+    ConnectionId greet(std::string job, Incarnation incarnation) {
+        server.step(ConnectionAccepted{++last_connection, "10.0.0.1"}, now);
         native::Hello hello;
         hello.job = std::move(job);
-        hello.node = {cat("gpu0", nodes), 1, nodes};
-        server.step(Received{nodes, hello}, now);
-        const auto step = server.step(Received{nodes, join}, now);
+        hello.node = {cat("gpu0", incarnation), 1, incarnation};
+        server.step(Received{last_connection, hello}, now);
+        return last_connection;
+    }
+    std::string refusal_of(std::string job, const native::Join& join) {
+        const auto step = server.step(Received{greet(std::move(job), ++nodes), join}, now);
         std::string refusal;
         for (const auto& event : step.why)
             if (event.kind == EventKind::node_refused) told += cat(event.text, '\n');
@@ -51,7 +55,8 @@ struct NarrowDaemon {
 
     Instant now{1000s};
     Server server;
-    std::uint64_t nodes = 0;
+    ConnectionId last_connection = 0;
+    Incarnation nodes = 0;
     std::string told;  ///< in the log and the events, of refusals
 };
 
@@ -122,6 +127,42 @@ TEST_CASE("nodes of a job that runs are not refused by a daemon that may have fe
     back.last_round = 0;
     CHECK(daemon.refusal_of("runs", back).empty());
     CHECK(daemon.refusal_of("runs", job_of(4)).empty());  // in the place of another one
+}
+
+TEST_CASE("a daemon serves one static job at a time, because each seal of one empties the store of its workers") {
+    NarrowDaemon daemon(1000);
+    auto fixed = job_of(2);
+    fixed.terms.nodes_max = 2;
+    fixed.terms.fixed_world = true;
+    CHECK(daemon.refusal_of("a", fixed).empty());
+    const std::string why =
+        "job 'b' has --rdzv-backend=static, and the daemon there has one store for the workers of such jobs, which "
+        "another one uses; start job 'b' with --rdzv-backend=c10d, or with a --master-port of its own";
+    CHECK(daemon.refusal_of("b", fixed) == why);
+    CHECK(daemon.told == cat("refused from 10.0.0.1, job 'b': ", why, '\n'));
+    CHECK(daemon.refusal_of("c10d", job_of(2)).empty());
+    CHECK(daemon.refusal_of("a", fixed).empty());  // Its second node: the round is sealed.
+    CHECK(daemon.refusal_of("b", fixed) == why);
+    // Both agents die. Job a is remembered, and has no right to the store any more.
+    for (const Incarnation agent : {1, 4})
+        daemon.server.step(Received{daemon.greet("a", agent), native::AgentDied{"killed by signal 9"}}, daemon.now);
+    CHECK_THAT(daemon.server.status_json(daemon.now), Catch::Contains("\"a\""));
+    CHECK(daemon.refusal_of("b", fixed).empty());
+    CHECK_THAT(daemon.refusal_of("a", fixed), Catch::Contains("job 'a' has --rdzv-backend=static"));
+}
+
+TEST_CASE("a static job that is over, or that the daemon is not embedded for, keeps no other one away") {
+    NarrowDaemon daemon(1000);
+    auto alone = job_of(1);
+    alone.terms.nodes_max = 1;
+    alone.terms.fixed_world = true;
+    CHECK(daemon.refusal_of("a", alone).empty());
+    CHECK_FALSE(daemon.refusal_of("b", alone).empty());
+    daemon.server.step(Received{1, native::WorkersSucceeded{0}}, daemon.now);
+    CHECK(daemon.refusal_of("b", alone).empty());
+    auto config = NarrowDaemon::config_of(1000);
+    config.embedded_for = "b";
+    CHECK(store_in_use("b", config, {}).empty());
 }
 
 TEST_CASE("a node whose terms are another job's hears of these, and not of the daemon's connections") {
