@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "agent/process/side_process.h"
-#include "agent/supervision/worker_environment.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -104,7 +103,6 @@ void HealthCheck::run_next() {
     // Judged again behind its own limit: others have run since the folder was read.
     if (program.words.empty()) words.insert(words.end(), {runner, "--start", cat(config_.folder, '/', program.name)});
     words.emplace_back("/usr/bin/env");
-    for (const char* own : agents_own_variables) words.insert(words.end(), {"-u", own});
     words.insert(words.end(), variables_.begin(), variables_.end());
     words.insert(words.end(), program.words.begin(), program.words.end());
     runs_.start(std::move(words), limit + slack, [this, name = std::move(program.name)](const auto& output) {

@@ -7,10 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 
+#include "agent/supervision/worker_environment.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -38,6 +40,18 @@ struct SpawnTerms {
     }
     SpawnTerms& operator=(SpawnTerms&&) = delete;
 };
+
+/// This process hides its variables if it has a secret. Other processes of the user can read those of a child.
+std::vector<char*> childs_variables() {
+    std::vector<char*> variables;
+    for (char** one = environ; *one != nullptr; ++one) {
+        const std::string_view variable(*one);
+        const auto name = variable.substr(0, variable.find('='));
+        if (std::ranges::find(agents_own_variables, name) == agents_own_variables.end()) variables.push_back(*one);
+    }
+    variables.push_back(nullptr);
+    return variables;
+}
 
 /// The read end of a pipe that holds `input` and ends behind it.
 Result<FileDescriptor> filled_pipe(std::string_view input, std::string_view reader) {
@@ -87,7 +101,7 @@ Result<SideProcess> start_side_process(std::vector<std::string> words, const std
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     if (const int failure = ::posix_spawnp(&child.pid, words[0].c_str(), &terms.actions, &terms.attributes,
-                                           arguments.data(), environ)) {
+                                           arguments.data(), childs_variables().data())) {
         return error_from_shortage(failure, cat("start ", words[0]));
     }
     child.ended = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));

@@ -27,7 +27,8 @@ inline constexpr std::size_t side_input_bytes_max = 4096;
 
 /// In a session of its own: a terminal's Ctrl-C is not for it. `words` begins with the program, `inherited` keep their
 /// numbers in the child, `input` is all that it reads from stdin (at most side_input_bytes_max), and it has nothing
-/// else but stderr. Whoever starts it waits for it (waitpid).
+/// else but stderr. Its environment is this process's without agents_own_variables. Whoever starts it waits for it
+/// (waitpid).
 Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited,
                                        std::string_view input = {});
 

@@ -35,7 +35,8 @@
 
 namespace muster::agent {
 
-/// Variables that only the agent may have: workers and a site's check run code of many authors under the same user.
+/// Variables that only the agent may have: workers and a site's check run code of many authors under the same user, who
+/// may read the environment of the agent's other programs, too.
 inline constexpr std::array<const char*, 5> agents_own_variables{"MUSTER_SECRET_FILE", "MUSTER_KEY", "MUSTER_KEY_OLD",
                                                                  "MUSTER_ETCD_LOGIN_FILE", "CREDENTIALS_DIRECTORY"};
 

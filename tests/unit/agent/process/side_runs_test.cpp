@@ -1,6 +1,7 @@
 #include "agent/process/side_runs.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <fstream>
 
 #include "agent/process/side_process.h"
+#include "agent/supervision/worker_environment.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -79,6 +81,19 @@ TEST_CASE("a program reads what it is given from stdin, and then its end") {
     CHECK(told[0] == most);
     CHECK(told[1].empty());
     CHECK(told[2] == "note the input of cat has 4097 bytes\n");
+}
+
+TEST_CASE("a program has this process's environment, without the variables that are the agent's alone") {
+    ::setenv("MUSTER_TEST_OF_SIDE_RUNS", "there", 1);
+    for (const char* own : agents_own_variables) ::setenv(own, "of the agent", 1);
+    boost::asio::io_context loop;
+    SideRuns runs(loop);
+    std::string told;
+    runs.start({"env"}, 60s, [&](std::string text) { told = std::move(text); });
+    loop.run_for(60s);
+    for (const char* own : agents_own_variables) ::unsetenv(own);
+    CHECK(told.find("MUSTER_TEST_OF_SIDE_RUNS=there\n") != std::string::npos);
+    CHECK(told.find("of the agent") == std::string::npos);
 }
 
 TEST_CASE("of one that does not end the beginning counts, and it is killed") {
