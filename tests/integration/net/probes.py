@@ -2,7 +2,8 @@
 
     probes.py JOB ADDRESS PORT...      prints "PORT PROBE ANSWER" for each, the answer in hexadecimal, "" for none
 
-JOB is a guess of the job's name, which is no secret."""
+JOB is a guess of the job's name, which is no secret. IDENTITY, a variable, is the name of the job's key, which is on the wire in clear text."""
+import hmac
 import os
 import pathlib
 import re
@@ -11,7 +12,8 @@ import ssl
 import sys
 import time
 
-PROTOCOL = pathlib.Path(__file__).resolve().parents[3] / "rendezvous/PROTOCOL.md"
+RENDEZVOUS = pathlib.Path(__file__).resolve().parents[3] / "rendezvous"
+PROTOCOL = RENDEZVOUS / "PROTOCOL.md"
 # PyTorch's client: VALIDATE with its magic number, then PING or SET of a key.
 VALIDATE = b"\x00\xCE\xF7\x85\x3C"
 PING, PONG = b"\x0d\x01\x02\x03\x04", b"\x01\x02\x03\x04"
@@ -82,6 +84,28 @@ def client_hello():
     return outgoing.read()
 
 
+def identity_of(secret, job):
+    """The name of the job's key in a TLS handshake (rendezvous/secret/control_key.h)."""
+    key = hmac.digest(hmac.digest(b"muster job", secret.encode(), "sha256"), job.encode() + b"\x01", "sha256")
+    return hmac.digest(key, b"control tls identity\x01", "sha256").hex()[:16] + job
+
+
+def client_hello_with_wrong_key(identity):
+    """RFC 8446, 4: names the key, and proves another one. Python's ssl has no pre-shared keys before 3.13."""
+    def sized(count, body):
+        return len(body).to_bytes(count, "big") + body
+
+    def extension(kind, body):
+        return kind.to_bytes(2, "big") + sized(2, body)
+    share = b"\x00\x1d" + sized(2, os.urandom(32))  # X25519
+    identities, binders = sized(2, identity.encode()) + bytes(4), sized(1, os.urandom(32))
+    extensions = (extension(43, sized(1, b"\x03\x04")) + extension(10, sized(2, b"\x00\x1d")) + extension(51, sized(2, share)) +
+                  extension(16, sized(2, sized(1, b"muster/1"))) + extension(45, sized(1, b"\x01")) +
+                  extension(41, sized(2, identities) + sized(2, binders)))
+    hello = b"\x03\x03" + os.urandom(32) + sized(1, b"") + sized(2, b"\x13\x01") + sized(1, b"\x00") + sized(2, extensions)
+    return b"\x16\x03\x01" + sized(2, b"\x01" + sized(3, hello))
+
+
 def page(path):
     return lambda: f"GET {path} HTTP/1.1\r\nHost: 10.1.0.1\r\nConnection: close\r\n\r\n".encode()
 
@@ -99,8 +123,12 @@ PROBES = {
     "status": page("/status"),
     "metrics": page("/metrics"),
     "start page": page("/"),
+    "page's script": page("/page/app.js"),
     "page's stream": page("/api/v1/stream"),
+    "healthz": page("/healthz"),
+    "key": page("/key?nonce=" + 64 * "0"),
     "tls": client_hello,
+    "tls with a wrong key": lambda: client_hello_with_wrong_key(os.environ.get("IDENTITY", 16 * "0" + JOB)),
     "bytes": lambda: bytes(range(9, 19)) * 100,
     "silence": lambda: b"",
 }
@@ -131,10 +159,11 @@ def is_refusal(answer):
     return True
 
 
-def is_empty_page(answer):
-    """The web page's frame, the same for everybody: it has nothing of a job, and asks for the token."""
-    ui = pathlib.Path(__file__).resolve().parents[3] / "rendezvous/page/ui"
-    return answer.startswith(b"HTTP/1.1 200 ") and answer.partition(b"\r\n\r\n")[2] == (ui / "index.html").read_bytes()
+def is_public(name, answer):
+    """What a daemon gives to everybody: nothing of a job is in it. The page is an empty frame, which asks for the token."""
+    body = {"start page": (RENDEZVOUS / "page/ui/index.html").read_bytes(), "page's script": (RENDEZVOUS / "page/ui/app.js").read_bytes(),
+            "healthz": b"ok\n"}.get(name)
+    return answer.startswith(b"HTTP/1.1 200 ") and answer.partition(b"\r\n\r\n")[2] == body
 
 
 if __name__ == "__main__":

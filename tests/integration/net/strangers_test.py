@@ -43,7 +43,7 @@ def store_of(launcher):
 
 def probed(stranger, address, *ports):
     """What the stranger's probes heard: a list of (port, probe, answer)."""
-    asked = stranger.start(sys.executable, probes.__file__, "net", address, *ports)
+    asked = stranger.start(sys.executable, probes.__file__, "net", address, *ports, IDENTITY=probes.identity_of(KEY, "net"))
     asked.wait(300)
     lines = [re.fullmatch(r"(\d+) (.*): ([0-9a-f]*)", line).groups() for line in asked.out.read_text().splitlines()]
     if asked.returncode != 0 or len(lines) != len(ports) * len(probes.PROBES):
@@ -53,7 +53,7 @@ def probed(stranger, address, *ports):
 
 def expect_refusals(cluster, heard):
     answered = [f"port {port}, {name}: {answer[:60]}" for port, name, answer in heard
-                if not probes.is_refusal(answer) and not (name == "start page" and probes.is_empty_page(answer))]
+                if not probes.is_refusal(answer) and not probes.is_public(name, answer)]
     if answered:
         raise AssertionError(f"{cluster.tag}: a stranger was answered:\n" + "\n".join(answered) + f"\n{cluster.story()}")
 
