@@ -13,6 +13,7 @@
 #include <random>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/system/output_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -70,23 +71,7 @@ bool write_all(int file, std::string_view text) {
     return true;
 }
 
-bool is_stranger(const struct stat& facts) {
-    return facts.st_uid != ::geteuid() && facts.st_uid != 0 && !S_ISCHR(facts.st_mode);
-}
-
-/// The user, neither this one nor root, of a file, pipe or link at `path`. He could read or redirect what is written
-/// into it.
-std::optional<uid_t> stranger_at(const std::string& path) {
-    struct stat facts {};
-    if (::lstat(path.c_str(), &facts) == 0 && is_stranger(facts)) return facts.st_uid;
-    if (::stat(path.c_str(), &facts) == 0 && is_stranger(facts)) return facts.st_uid;
-    return std::nullopt;
-}
-
-Error refuse_stranger(const std::string& path, uid_t user) {
-    return {Errc::permission_denied,
-            cat("write the report ", path, ": it belongs to user ", user, ", who could read it; name another file")};
-}
+constexpr std::string_view purpose = "write the report";
 
 /// The target of a symbolic link; the link itself stays. A stranger's link, and one that the kernel refuses to follow
 /// (fs.protected_symlinks), are not followed.
@@ -96,16 +81,6 @@ std::string behind_links(const std::string& path) {
     std::error_code failure;
     const auto target = std::filesystem::canonical(path, failure);
     return failure ? path : target.string();
-}
-
-/// The descriptor if `path` is this process's stdout or stderr under any name (/dev/stdout), else -1.
-int own_stream(const std::string& path) {
-    struct stat facts {};
-    struct stat own {};
-    if (::stat(path.c_str(), &facts) != 0) return -1;
-    for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
-        if (::fstat(stream, &own) == 0 && own.st_dev == facts.st_dev && own.st_ino == facts.st_ino) return stream;
-    return -1;
 }
 
 /// True for a stream of this process, a device or a pipe: these are never replaced.
@@ -130,17 +105,12 @@ bool is_irreplaceable(int error) {
 }
 
 Result<void> write_into(const std::string& path, std::string_view text) {
-    const auto failed = [&] { return error_from_errno(errno, cat("write the report ", path)); };
+    const auto failed = [&] { return error_from_errno(errno, cat(purpose, ' ', path)); };
     if (const int stream = own_stream(path); stream >= 0) return write_all(stream, text) ? Result<void>() : failed();
-    if (const auto user = stranger_at(path)) return refuse_stranger(path, *user);
-    // Links are resolved by now, but for those of /proc/self/fd to pipes. A pipe without a reader fails with ENXIO
-    // instead of blocking.
+    // Links are resolved by now, but for those of /proc/self/fd to pipes.
+    const auto file = MUSTER_TRY(open_output_file(purpose, path, 0));
     struct stat facts {};
-    const bool is_link = ::lstat(path.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode);
-    const FileDescriptor file(
-        ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (is_link ? 0 : O_NOFOLLOW)));
-    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return failed();
-    if (is_stranger(facts)) return refuse_stranger(path, facts.st_uid);  // it has come since
+    if (::fstat(file.get(), &facts) != 0) return failed();
     if (S_ISREG(facts.st_mode) && ::ftruncate(file.get(), 0) != 0) return failed();
     return write_all(file.get(), text) ? Result<void>() : failed();
 }
@@ -174,7 +144,7 @@ std::optional<std::string> report_path(std::string_view file, const ReportNames&
 Result<void> check_report_path(const std::string& path) {
     struct stat facts {};
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))
-        return Error{Errc::invalid_argument, cat("write the report ", path, ": it is a directory; name a file in it")};
+        return Error{Errc::invalid_argument, cat(purpose, ' ', path, ": it is a directory; name a file in it")};
     const auto target = behind_links(path);
     const auto user = stranger_at(target);
     // An open stream may be written to, whoever owns its pipe or terminal.
@@ -184,7 +154,7 @@ Result<void> check_report_path(const std::string& path) {
         possible = possible || (made.file.valid() && !is_kept_by_directory(target));
     }
     if (possible) return {};
-    return user ? refuse_stranger(path, *user) : error_from_errno(errno, cat("write the report ", path));
+    return user ? refuse_stranger(purpose, path, *user) : error_from_errno(errno, cat(purpose, ' ', path));
 }
 
 Result<void> write_report(const std::string& path, std::string_view text) {
@@ -198,7 +168,7 @@ Result<void> write_report(const std::string& path, std::string_view text) {
         }
         const int error = errno;
         if (!is_irreplaceable(error) || ::access(target.c_str(), W_OK) != 0)
-            return error_from_errno(error, cat("write the report ", path));
+            return error_from_errno(error, cat(purpose, ' ', path));
     }
     return write_into(target, text);
 }

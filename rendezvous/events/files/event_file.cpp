@@ -15,6 +15,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/system/output_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/events/event.h"
 
@@ -23,6 +24,7 @@ namespace muster {
 namespace {
 
 constexpr Duration flush_timeout = 1s;
+constexpr std::string_view purpose = "write events to";
 
 std::uint64_t count_lines(std::string_view text) {
     return static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
@@ -39,7 +41,7 @@ class EventFile::Target {
     }
 
     Result<void> open() {
-        auto file = MUSTER_TRY(opened(path_));
+        auto file = MUSTER_TRY(open_output_file(purpose, path_, O_CREAT | O_APPEND));
         return use(std::move(file));
     }
 
@@ -67,17 +69,9 @@ class EventFile::Target {
     }
 
   private:
-    static Result<FileDescriptor> opened(const std::string& path) {
-        // A pipe without a reader fails with ENXIO instead of blocking.
-        FileDescriptor file(
-            ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
-        if (!file.valid()) return error_from_errno(errno, cat("write events to ", path));
-        return file;
-    }
-
     Result<void> use(FileDescriptor file) {
         struct stat facts {};
-        if (::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("write events to ", path_));
+        if (::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat(purpose, ' ', path_));
         is_regular_ = S_ISREG(facts.st_mode);
         size_ = is_regular_ ? static_cast<std::size_t>(facts.st_size) : 0;
         ::fcntl(file.get(), F_SETFL, O_APPEND);  // The thread may wait.
@@ -137,7 +131,7 @@ class EventFile::Target {
     /// The new file is opened before a kept one moves, so a failure costs no file.
     Result<void> move_files() {
         const auto next = beside("next");
-        auto file = MUSTER_TRY(opened(next));
+        auto file = MUSTER_TRY(open_output_file(purpose, next, O_CREAT | O_APPEND));
         const auto move = [](const std::string& from, const std::string& to) -> Result<void> {
             if (std::rename(from.c_str(), to.c_str()) == 0) return {};
             return error_from_errno(errno, cat("rename ", from));

@@ -15,6 +15,7 @@
 #include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/other_user.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -72,6 +73,30 @@ TEST_CASE("lines are appended, and a new file is its owner's alone") {
     struct stat facts {};
     ::stat((folder / "events").c_str(), &facts);
     CHECK((facts.st_mode & 0777) == 0600);
+}
+
+TEST_CASE(
+    "no events go into what another user has put in the place of their file, and a link of this user's is followed") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "events";
+    REQUIRE(::symlink((folder / "target").c_str(), path.c_str()) == 0);
+    CHECK(EventFile::open(path).has_value());
+    CHECK(std::filesystem::exists(folder / "target"));
+    if (!test::may_be_another_user()) return;
+    constexpr uid_t stranger = 65533;
+    const auto refusal =
+        cat("write events to ", path, ": it belongs to user 65533, who could read it; name another file");
+    SECTION("a link") {
+        REQUIRE(::lchown(path.c_str(), stranger, stranger) == 0);
+        CHECK(EventFile::open(path).error().context == refusal);
+    }
+    SECTION("a file") {
+        REQUIRE(::chown((folder / "target").c_str(), stranger, stranger) == 0);
+        CHECK(EventFile::open(path).error().context == refusal);
+        REQUIRE(::rename((folder / "target").c_str(), path.c_str()) == 0);
+        CHECK(EventFile::open(path).error().context == refusal);
+        CHECK(read(path).empty());
+    }
 }
 
 TEST_CASE("a directory gets a new file when one is full, and keeps as many as it should") {
