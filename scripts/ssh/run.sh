@@ -21,30 +21,47 @@ port=${PORT:-$((20480 + $$ % 8192))}
 job=${JOB:-ssh-$$-$(date +%s)}
 
 key=${MUSTER_KEY:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
-places=$(mktemp -d)  # where each host has the key
-for rank in "${!hosts[@]}"; do
-    # shellcheck disable=SC2086,SC2016  # several words, as below; what is in quotes is for the shell at the other end
-    ${SSH:-ssh} "${hosts[rank]}" 'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"' <<<"$key" >"$places/$rank" &
-done
-wait
+# For the shell at the other end. The file is there until muster's shell has read it, or its start here is over.
+# shellcheck disable=SC2016  # what is in quotes is for that shell
+keep_key='umask 077; read -r key && file=$(mktemp) && echo "$key" >"$file" && echo "$file" || exit
+    while [[ -e $file ]] && { read -rt 1; [[ $? -gt 128 ]]; }; do :; done; rm -f "$file"'
+
+# Each host for itself, because the ssh to another one may hang.
+start() { # RANK
+    local pipes file keeper muster=
+    pipes=$(mktemp -d) && mkfifo "$pipes/key" "$pipes/file" && exec 3<>"$pipes/key" || exit
+    # shellcheck disable=SC2086  # several words, e.g. SSH="ssh -p 2222"
+    ${SSH:-ssh} "${hosts[$1]}" "$keep_key" <"$pipes/key" >"$pipes/file" 3>&- &
+    keeper=$!
+    trap 'kill "$keeper" $muster 2>/dev/null; rm -rf "$pipes"; exit 143' TERM
+    echo "$key" >&3
+    read -r file <"$pipes/file"
+    rm -r "$pipes"
+    if [[ ! $file ]]; then
+        wait "$keeper"
+        exit
+    fi
+    # Which host is the meeting place is said, not found out: its name may be an alias that ssh alone knows as its own.
+    command=("${MUSTER:-muster}" --nnodes="${#hosts[@]}" --rdzv-backend=c10d
+        --rdzv-endpoint="${hosts[0]}:$port" --rdzv-conf="is_host=$(($1 == 0))" --rdzv-id="$job" --node-rank="$1"
+        --nproc-per-node="${WORKERS:-auto}" "${@:2}")
+    file=$(printf '%q' "$file")
+    words="read -r MUSTER_KEY <$file && rm -f $file && export MUSTER_KEY && cd $(printf '%q' "$PWD") && exec $(printf '%q ' "${command[@]}")"
+    # shellcheck disable=SC2086  # several words, as above
+    ${SSH:-ssh} -tt "${hosts[$1]}" "$words" </dev/null 3>&- &
+    muster=$!
+    wait "$muster"
+    exit
+}
 
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 for rank in "${!hosts[@]}"; do
-    # Which host is the meeting place is said, not found out: its name may be an alias that ssh alone knows as its own.
-    command=("${MUSTER:-muster}" --nnodes="${#hosts[@]}" --rdzv-backend=c10d
-        --rdzv-endpoint="${hosts[0]}:$port" --rdzv-conf="is_host=$((rank == 0))" --rdzv-id="$job" --node-rank="$rank"
-        --nproc-per-node="${WORKERS:-auto}" "$@")
-    # A host that has no key cannot be reached, which the next ssh says.
-    file=$(printf '%q' "$(<"$places/$rank")")
-    words="read -r MUSTER_KEY <$file && rm -f $file && export MUSTER_KEY && cd $(printf '%q' "$PWD") && exec $(printf '%q ' "${command[@]}")"
-    # shellcheck disable=SC2086  # several words, e.g. SSH="ssh -p 2222"
-    ${SSH:-ssh} -tt "${hosts[rank]}" "$words" </dev/null &
+    start "$rank" "$@" &
     pids+=($!)
 done
-rm -r "$places"
 
 code=0
 failed=

@@ -271,6 +271,20 @@ class Ssh(Places):
         self.assertIn("run.sh: n1 has ended with 137", self.ended(script, code=128 + signal.SIGKILL))
         hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark))
 
+    def test_hosts_whose_ssh_hangs_hold_up_no_other_and_no_key_stays(self):
+        """n3 before it has the key, n2 with the key and before its muster starts."""
+        ssh = self.folder / "ssh"
+        ssh.write_text('#!/bin/sh\ncase " $* " in *" n3 "* | *" -tt n2 "*) exec sleep 600 ;; esac\n' f'exec {self.variables["SSH"]} "$@"\n')
+        ssh.chmod(0o755)
+        self.variables["SSH"] = str(ssh)
+        script = self.run_script("--no-python", "sh", "-c", STAY)
+        self.lines_until(script, "1 of 3 nodes", 1)
+        hosts.wait_for("key of n2 alone", lambda: len(list(self.keys.glob("tmp.*"))) == 1)
+        script.terminate()
+        self.ended(script, code=128 + signal.SIGTERM)
+        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark))
+        self.assertEqual(list(self.keys.iterdir()), [])
+
     def test_the_end_of_the_script_is_the_end_of_the_job(self):
         for how in (signal.SIGTERM, signal.SIGKILL):
             with self.subTest(how=how.name):
