@@ -64,7 +64,7 @@ std::string own_key_path(const ValueOf& value_of) {
     return home.starts_with('/') ? cat(home, "/.muster/key") : std::string();
 }
 
-/// Whole and on the disk, or not there: another node may read the directory at any moment.
+/// A new file, on the disk when this returns; after a failure it is not there.
 Result<void> write_private_file(const std::string& path, std::string_view text) {
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.valid()) return error_from_errno(errno, cat("create ", path));
@@ -119,14 +119,17 @@ Result<Secret> make_own_key(const ValueOf& value_of) {
     const auto path = own_key_path(value_of);
     if (path.empty()) return Error{Errc::invalid_argument, no_home};
     if (exists(path)) return from_file(path, path);
-    const auto draft = MUSTER_TRY(write_draft(path, hexadecimal(random_nonce())));
+    const auto text = hexadecimal(random_nonce());
+    const auto draft = MUSTER_TRY(write_draft(path, text));
     // link() refuses an existing name, also over NFS: of several makers one wins.
-    const bool is_new = ::link(draft.c_str(), path.c_str()) == 0;
-    const int number = errno;
+    const bool is_linked = ::link(draft.c_str(), path.c_str()) == 0;
+    const bool has_links = is_linked || errno == EEXIST;
     ::unlink(draft.c_str());
-    if (!is_new && number != EEXIST) return error_from_errno(number, cat("create ", path));
+    // Some file systems (FUSE, SMB) have no links. There a reader at this moment may find an empty file, and says so.
+    const auto written = has_links ? Result<void>() : write_private_file(path, cat(text, '\n'));
+    if (!written && written.error().code != Errc::already_exists) return written.error();
     auto made = from_file(path, path);
-    if (made) made->is_new = is_new;
+    if (made) made->is_new = has_links ? is_linked : written.has_value();
     return made;
 }
 

@@ -40,8 +40,8 @@ Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of);
 Result<std::vector<Secret>> accepted_with(Secret in_use, const ValueOf& value_of);
 
 /// Makes ~/.muster/key with 32 random bytes as 64 hexadecimal digits, mode 0600, in a directory of mode 0700, unless it
-/// exists. Of several nodes that make it at once in one home directory, all get the key of the first one. Errors: no
-/// HOME; the system's.
+/// exists. Of several nodes that make it at once in one home directory, all get the key of the first one. Without hard
+/// links there, one that comes at that very moment may find it empty. Errors: no HOME; as find_secret; the system's.
 Result<Secret> make_own_key(const ValueOf& value_of);
 
 /// ~/.muster/key if it exists, also where another host has just made it on a network file system. Makes none. Its text

@@ -1,11 +1,18 @@
 #include "rendezvous/secret/job_secret.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,6 +26,7 @@
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -196,6 +204,42 @@ TEST_CASE("a user's own key is made once, private, and all that make it at once 
     CHECK(std::distance(std::filesystem::directory_iterator(home + "/.muster"), {}) == 1);
     CHECK(make_own_key(variables({})).error().context.find("HOME is not set") != std::string::npos);
     CHECK(make_own_key(variables({{"HOME", "/proc/1/nowhere"}})).has_error());
+}
+
+namespace {
+
+/// For this process no file can have a second name, as on file systems without links.
+bool forbid_links() {
+    const auto when = [](std::uint32_t call) {
+        return std::array<sock_filter, 2>{
+            {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)}};
+    };
+    std::vector<sock_filter> rules{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+    for (const auto rule : when(SYS_linkat)) rules.push_back(rule);
+#ifdef SYS_link
+    for (const auto rule : when(SYS_link)) rules.push_back(rule);
+#endif
+    rules.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+    const sock_fprog program{static_cast<unsigned short>(rules.size()), rules.data()};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a user's own key is made in a home directory without hard links, too") {
+    const test::ScratchFolder folder;
+    const auto here = variables({{"HOME", folder.string()}});
+    const auto child = test::fork_with_test();
+    if (child == 0) {
+        if (!forbid_links() || ::link("/proc/self/stat", (folder / "x").c_str()) == 0 || errno != EPERM) ::_exit(1);
+        const auto first = make_own_key(here), second = make_own_key(here);
+        ::_exit(first && second && first->is_new && !second->is_new && first->text == second->text ? 0 : 2);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(find_secret(here)->text.size() == 64);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder / ".muster"), {}) == 1);
 }
 
 TEST_CASE("derived keys are HKDF-SHA256, as RFC 5869 has it") {
