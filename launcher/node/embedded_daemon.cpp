@@ -172,8 +172,8 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig&
 rendezvous::DaemonConfig embedded_daemon(const LaunchConfig& config, const DaemonCallbacks& callbacks) {
     // A daemon at a known endpoint may replace the first daemon of a job whose other nodes still run a round. It waits
     // for them, except where the world is complete with this node: this node was in that round.
-    auto daemon =
-        daemon_config(config, config.standalone ? rendezvous::StartHold::none : rendezvous::StartHold::until_full);
+    auto daemon = daemon_config(
+        config, config.standalone ? rendezvous::StartHold::none : rendezvous::StartHold::until_full, callbacks.memory);
     daemon.server.embedded_for = config.job;
     daemon.on_job_forgotten = callbacks.on_job_forgotten;
     daemon.on_key_question = callbacks.on_key_question;
@@ -212,8 +212,10 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
 
 }  // namespace
 
-rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, rendezvous::StartHold start_hold) {
+rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, rendezvous::StartHold start_hold,
+                                       std::shared_ptr<MemoryBudget> memory) {
     rendezvous::DaemonConfig daemon;
+    daemon.limits.memory = std::move(memory);
     daemon.listen.sources = config.allow_from;
     daemon.has_page = !config.no_web;
     daemon.keys = config.keys;

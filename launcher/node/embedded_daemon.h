@@ -14,7 +14,8 @@
 namespace muster::launcher {
 
 /// What a daemon of this launcher has in any case, also one with its state in etcd.
-rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, rendezvous::StartHold start_hold);
+rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, rendezvous::StartHold start_hold,
+                                       std::shared_ptr<MemoryBudget> memory);
 
 /// Whether this node hosts the rendezvous, and how certain that is.
 enum class Hosting {
@@ -35,6 +36,7 @@ struct DaemonCallbacks {
     std::function<void(const std::string& job)> on_job_forgotten;
     rendezvous::KeyQuestion on_key_question;
     rendezvous::EventSink on_event;
+    std::shared_ptr<MemoryBudget> memory;  ///< Of all ports of this launcher.
 };
 
 /// Binds the endpoint's port on all addresses, or only on loopback (standalone, or an endpoint on loopback). Returns

@@ -24,7 +24,7 @@ void EtcdRendezvous::job_is_over() {
 }
 
 Result<void> EtcdRendezvous::serve(const LaunchConfig& config, const std::string& host) {
-    auto daemon = daemon_config(config, rendezvous::StartHold::until_full);
+    auto daemon = daemon_config(config, rendezvous::StartHold::until_full, callbacks_.memory);
     daemon.listen.ports = config.daemon_ports;
     if (!serves_other_hosts(config)) daemon.listen.address = "127.0.0.1";
     daemon.listen.local_users = config.local_users;

@@ -21,6 +21,7 @@ struct EtcdCallbacks {
     std::function<void(std::optional<Endpoint> leader, std::string why)> leader;
     std::function<void(const std::string& job)> job_forgotten;
     rendezvous::EventSink on_event;
+    std::shared_ptr<MemoryBudget> memory;  ///< Of all ports of this launcher.
 };
 
 class EtcdRendezvous {

@@ -95,17 +95,17 @@ class NodeRun::Body {
 
         const auto host = agent::PosixProcessHost::make(io_, std::move(guardian));
         host->on_notice = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
-        keep_standbys(*host);
         auto client = client_config(config_, environment_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         rendezvous::Client link(io_, std::move(client));
         link_ = &link;
-        host->on_standbys = [this](const native::StandbysSeen& seen) { note_standbys(seen); };
+        keep_standbys(*host);
         RoundStores stores(
             config_, {.loop = net_loop_,
                       .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
                       .answer = [&link](const native::PeerAsk& ask) { return link.answer(ask); },
                       .addresses = facts_.addresses,
+                      .memory = net_memory_,
                       .log_folder = [this] { return agent_->log_folder(); },
                       .kept_logs = [this] { return agent_->kept_logs(); },
                       .stacks = [this](const auto& ranks, auto use) { agent_->tell_stacks(ranks, std::move(use)); }});
@@ -197,6 +197,7 @@ class NodeRun::Body {
                 "--local-rank can be warm");
         if (config_.warm_before_join && config_.warm_workers == 0)
             log(LogLevel::warning, "--warm-join has no effect without --warm-workers");
+        host.on_standbys = [this](const native::StandbysSeen& seen) { note_standbys(seen); };
     }
 
     /// The addresses of the first endpoint, then those of the others. This host's own name needs no lookup.
@@ -264,6 +265,7 @@ class NodeRun::Body {
             });
         };
         callbacks.on_event = events_.daemon_sink();
+        callbacks.memory = net_memory_;
         callbacks.job_forgotten = [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         };
@@ -287,7 +289,8 @@ class NodeRun::Body {
             {.on_job_forgotten =
                  [this](const std::string& job) { boost::asio::post(io_, [this, job] { on_forgotten(job); }); },
              .on_key_question = key_giver_ ? key_question() : rendezvous::KeyQuestion{},
-             .on_event = events_.daemon_sink()});
+             .on_event = events_.daemon_sink(),
+             .memory = net_memory_});
         if (!opened) {
             const bool is_taken = choice == Hosting::told && opened.error().code == Errc::already_exists;
             return NotLaunched{
@@ -430,6 +433,7 @@ class NodeRun::Body {
     boost::asio::io_context io_{1};
     SignalReason reason_{io_, environment_};
     rendezvous::EventLoop net_loop_;
+    const std::shared_ptr<MemoryBudget> net_memory_ = std::make_shared<MemoryBudget>(memory_budget_bytes());
     std::unique_ptr<KeyGiver> key_giver_;  ///< Null: this node gives no key.
     std::unique_ptr<rendezvous::Daemon> embedded_;
     std::unique_ptr<EtcdRendezvous> etcd_;

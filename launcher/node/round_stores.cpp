@@ -33,6 +33,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
 Result<agent::RoundPorts> RoundStores::open() {
     rendezvous::RoundStoreConfig config;
     config.listen = listen_;
+    config.limits.memory = plumbing_.memory;
     config.answer = plumbing_.answer;
     config.post = plumbing_.post;
     config.waits = !is_open_;
@@ -90,6 +91,7 @@ Result<std::optional<Endpoint>> RoundStores::relay(const Endpoint& store) {
     if (!relays_) return itself;
     rendezvous::StoreRelayConfig config;
     config.store = store;
+    config.limits.memory = plumbing_.memory;
     config.key = key_;
     config.local_users = listen_.local_users;
     auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);

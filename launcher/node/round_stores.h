@@ -22,7 +22,8 @@ class RoundStores final : public agent::RoundStoreHost {
         rendezvous::PostToOwner post;
         /// Called on the owner's thread.
         std::function<std::optional<native::PeerAnswer>(const native::PeerAsk&)> answer;
-        std::vector<std::string> addresses;  ///< Addresses at which the other nodes reach this one.
+        std::vector<std::string> addresses;    ///< Addresses at which the other nodes reach this one.
+        std::shared_ptr<MemoryBudget> memory;  ///< Of all ports of this launcher.
         /// Where the workers' log files are; empty: there are none. Called on the owner's thread.
         std::function<std::string()> log_folder{};
         /// At a round's end, the log files of workers that outlive it. Called on the owner's thread.

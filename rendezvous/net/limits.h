@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "rendezvous/base/kernel/memory_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
+#include "rendezvous/base/memory_budget.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
@@ -33,6 +35,9 @@ struct NetLimits {
     std::size_t unpersisted_bytes_max = std::size_t{256} << 20;
     /// Everything that peers can make this port hold: the store, unsent answers, half a message, unpersisted steps.
     std::size_t memory_bytes_max = memory_budget_bytes();
+    /// Set: the port takes its memory from this budget, with other ports of its loop. memory_bytes_max is not used
+    /// then.
+    std::shared_ptr<MemoryBudget> memory{};
     /// Open connections of one source (an address, or an IPv6 network of 64 bits) that are not proven. One host cannot
     /// take the places of the others where the limit of open files is 16,384 or more.
     std::size_t unproven_per_source_max = 8'192;
@@ -43,6 +48,10 @@ struct NetLimits {
     Duration unjoined_max = 30s;
     /// Lines about refused or broken connections in one second; a port scan must not fill a disk.
     std::uint32_t log_lines_per_second_max = 10;
+
+    [[nodiscard]] std::shared_ptr<MemoryBudget> memory_of_port() const {
+        return memory ? memory : std::make_shared<MemoryBudget>(memory_bytes_max);
+    }
 };
 
 }  // namespace muster::rendezvous

@@ -77,7 +77,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           on_leading_(std::move(config.on_leading)),
           on_standing_by_(std::move(config.on_standing_by)),
           has_page_(config.has_page),
-          memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
+          memory_(config.limits.memory_of_port()),
           store_(store_config_of(config.limits)),
           events_(std::move(config.on_event)),
           agents_(server_of(config), std::move(state), std::move(config.kept),
@@ -256,7 +256,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         page.add_one("muster_connections_refused_total", counter, "Connections closed because they broke a rule.",
                      number(counts.refused));
         page.add_one("muster_unsent_bytes", gauge, "Bytes queued for peers.", number(counts.unsent_bytes));
-        page.add_one("muster_memory_bytes", gauge, "Memory that peers make the daemon hold.", number(memory_->bytes()));
+        page.add_one("muster_memory_bytes", gauge, "Memory that peers make the daemon's process hold.",
+                     number(memory_->bytes()));
         page.add_one("muster_memory_bytes_max", gauge, "The limit of muster_memory_bytes.",
                      number(memory_->bytes_max()));
         page.add_one("muster_agent_messages_total", counter, "Messages from agents.", number(agents_.message_count()));

@@ -24,7 +24,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
         : loop_(loop),
           limits_(config.limits),
           sources_(config.listen.sources),
-          memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
+          memory_(config.limits.memory_of_port()),
           store_(store_config(config.limits, memory_)),
           peers_(loop, std::move(config.answer), std::move(config.post)),
           logs_keys_(std::move(config.logs.keys)),

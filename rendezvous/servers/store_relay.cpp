@@ -39,7 +39,7 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
           dial_timeout_(config.dial_timeout),
           client_id_max_(config.client_id_max),
           tls_(config.key.empty() ? nullptr : PskContext::client(std::string(store_identity), config.key)),
-          memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
+          memory_(config.limits.memory_of_port()),
           station_(loop, std::move(listener), Dialects{.c10d = this}, relay_limits(config.limits), memory_) {}
     ~Implementation() override {
         loop_.remove(*this);

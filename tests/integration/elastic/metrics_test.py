@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import unittest
 import urllib.error
 import urllib.request
@@ -21,6 +22,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 for family in text_string_to_metric_families(sys.stdin.buffer.read().decode()):
     for sample in family.samples:
         print(repr((sample.name, sorted(sample.labels.items()))))
+"""
+# Puts 1 MiB into the round's store as PyTorch's client does, and ends when there is a file "go".
+FILLER = """
+import os, pathlib, socket, time
+value = bytes(1 << 20)
+with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as store:
+    store.sendall(b"\\x00\\xce\\xf7\\x85\\x3c\\x01" + (1).to_bytes(8, "little") + b"k" + len(value).to_bytes(8, "little") + value)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)  # between two looks
 """
 # Neither a launcher nor the daemon accepts a name with a control character or bytes that are not UTF-8.
 NAMES = ['quote"name', "back\\slash", "naïve-漢字", '{job="x"} 1', " "]
@@ -143,6 +153,15 @@ class Metrics(unittest.TestCase):
             job.finish()
             job.expect_exit(nodes[1], 0)
             self.assertEqual(list(folder.iterdir()), [])
+
+    def test_the_daemon_of_a_launcher_and_its_rounds_store_share_one_limit_of_memory(self):
+        with Job() as job:
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                             f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--no-python", sys.executable, "-c", FILLER)
+            wait_for("the daemon", job.answers)
+            wait_for("the value", lambda: int(re.search(rb"^muster_memory_bytes (\d+)$", scrape(job, "text/plain")[1], re.M)[1]) > 1 << 20)
+            (job.directory / "go").touch()
+            job.expect_exit(node, 0)
 
     def listen(self, job, place, *arguments, **extra):
         """A launcher of a job of its own, and the address of its page, as it prints it."""

@@ -48,6 +48,24 @@ TEST_CASE("when the round is over its clients see the end at once, and the port 
     CHECK_FALSE(PlainSocket("127.0.0.1", port).connected());
 }
 
+TEST_CASE("ports with one budget of memory take no more together than it has") {
+    EventLoop loop;
+    loop.start_thread();
+    RoundStoreConfig config;
+    config.limits.memory = std::make_shared<MemoryBudget>(std::size_t{3} << 20);
+    const auto first = open_store(loop, config);
+    const auto second = open_store(loop, config);
+    const std::string value(std::size_t{2} << 20, 'v');
+    const auto takes = [&](const RoundStore& store) {
+        const PlainSocket worker("127.0.0.1", store.port());
+        worker.send(c10d_bytes::validate + c10d_bytes::set("/k", value) + c10d_bytes::ping());
+        return worker.receive(4) == c10d_bytes::pong;
+    };
+    CHECK(takes(*first));
+    CHECK_FALSE(takes(*second));
+    CHECK(takes(*open_store(loop)));
+}
+
 TEST_CASE("a key of one round cannot be read in the next, also not on the same port") {
     EventLoop loop;
     loop.start_thread();
