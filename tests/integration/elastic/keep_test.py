@@ -128,8 +128,8 @@ class Keep(unittest.TestCase):
                 if failing["pid"] == standby:
                     break
                 # On a busy machine it may not answer within half a second; the next one may.
-                wait_for("word of the one that did not answer",
-                         lambda: launcher.err.read_text().count("its standby process did not answer") >= again)
+                wait_for("the line of the one that was late",
+                         lambda: launcher.err.read_text().count("its standby process did not take over") >= again)
             self.assertEqual(failing["pid"], standby, job.story())
             job.finish()
             job.expect_exit(launcher, 0)

@@ -78,7 +78,7 @@ print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(lef
 """
 
 
-LATE = ("did not leave its round within 5 s", "its standby process did not answer")
+LATE = ("did not leave its round within 5 s", "its standby process did not take over")
 
 
 def again_if_late(test):
