@@ -389,6 +389,7 @@ class WarmWorkers(unittest.TestCase):
                 ("new = os.environ\nnew |= {'MKL_NUM_THREADS': '4'}", "MKL_NUM_THREADS", "b'3' b'4'"),
                 ("os.putenv('OMP_NUM_THREADS', '4')", "OMP_NUM_THREADS", "b'4' None"),
                 ("del os.environ['OMP_NUM_THREADS']", "OMP_NUM_THREADS", "None None"),
+                ("os.environ['CUDA_VISIBLE_DEVICES'] = '7'", "CUDA_VISIBLE_DEVICES", "b'3' None"),
                 ("def later():\n    import warm_import\nos.environ['OMP_NUM_THREADS'] = '4'", "OMP_NUM_THREADS", "b'4' None")):
             with self.subTest(body):
                 shown, text = self.on_time(body)
