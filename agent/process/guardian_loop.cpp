@@ -213,8 +213,11 @@ SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDe
     const auto image = wire::parse_image(bytes);
     if (!image) return refuse(EINVAL, "read the command");
     // A group of its own, by which it can be found, weighed and limited; where there is none to be had, the common one.
-    // A standby process has one beside that of the workers, which is killed with a round.
-    auto own = cgroup_ && !spawn.stands_by ? cgroup_->child(cat("worker-", spawn.id)) : std::nullopt;
+    // A standby process has one beside that of the workers, which is killed with a round. One that was to become this
+    // worker may still be dying in worker-N.
+    std::optional<WorkerCgroup> own;
+    if (cgroup_ && !spawn.stands_by)
+        own = cgroup_->child(cat("worker-", spawn.id, spawn.standby != 0 ? "-normal" : ""));
     if (cgroup_ && spawn.stands_by) own = WorkerCgroup::create_at(cat(standby_cgroup(), '/', spawn.id));
     if (cgroup_ && spawn.stands_by && !own) return refuse(EACCES, "make a control group for a standby process");
     const auto& group = own ? own : cgroup_;
@@ -286,7 +289,8 @@ void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
         send(wire::Ended{
             .id = worker->id, .pid = pid, .end = end, .at_ns = at_ns, .unfed = unfed, .group_left = group_left});
     // What it has left there keeps the group until it ends, or is killed with all the others.
-    if (cgroup_) remove_cgroup(cat(cgroup_->path(), "/worker-", worker->id));
+    for (const auto* start : {"", "-normal"})
+        if (cgroup_) remove_cgroup(cat(cgroup_->path(), "/worker-", worker->id, start));
     workers_.erase(worker);
 }
 

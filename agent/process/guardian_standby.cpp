@@ -108,6 +108,7 @@ bool GuardianLoop::take_over(const wire::Spawn& spawn, std::vector<FileDescripto
                                    spawn.has_stderr ? fds.back().get() : STDERR_FILENO};
     if ((group && !move_to(*group, standby->pid)) || send_datagram(standby->socket.get(), "t", given) != 0) {
         end_standby(spawn.standby);
+        if (own) kill_cgroup(own->path());
         return false;
     }
     if (cgroup_) remove_cgroup(cat(standby_cgroup(), '/', standby->id));
@@ -136,6 +137,11 @@ void GuardianLoop::start_normally(Worker& worker) {
     if (!worker.takeover->reaped) ::kill(worker.pid, SIGKILL);  // reaped as a process that is not known
     auto takeover = std::move(*worker.takeover);
     worker.takeover.reset();
+    if (cgroup_) {
+        // It may have started others.
+        kill_cgroup(cat(standby_cgroup(), '/', takeover.spawn.standby));
+        kill_cgroup(cat(cgroup_->path(), "/worker-", worker.id));
+    }
     auto result = try_spawn(takeover.spawn, takeover.fds);
     worker.pid = result.pid;
     worker.report = std::move(result.report);

@@ -14,8 +14,13 @@ from job import BIN, Job, wait_for
 # Writes what a script can see of its process, waits, and ends as WARM_END says in the last round. Rank 0 alone raises: two
 # ranks' tracebacks would be mixed.
 FACTS = """
-import json, multiprocessing, os, pickle, sys, threading, time
+import json, multiprocessing, os, pickle, re, sys, threading, time
 class Thing: pass
+def memory_policies():
+    try:
+        return sorted({line.split()[1] for line in open("/proc/self/numa_maps")})
+    except OSError:  # a kernel without NUMA
+        return []
 def facts():
     main = sys.modules["__main__"]
     status = [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn", "SigCgt", "Threads"))]
@@ -26,6 +31,7 @@ def facts():
         "names": sorted(vars(main)), "loader": type(vars(main)["__loader__"]).__name__,
         "environ": dict(os.environ), "cwd": os.getcwd(), "leads": os.getpgrp() == os.getsid(0) == os.getpid(),
         "pid": os.getpid(), "ppid": os.getppid(), "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
+        "memory": memory_policies(), "groups": re.sub(r"worker-\\d+(-normal)?", "worker-N", open("/proc/self/cgroup").read()),
         "descriptors": sorted(os.listdir("/proc/self/fd")), "status": status,
         "streams": [[s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), type(s.buffer).__name__]
                     for s in (sys.stdin, sys.stdout, sys.stderr)],
@@ -61,6 +67,10 @@ import ctypes, os
 get = ctypes.CDLL(None).getenv
 get.restype = ctypes.c_char_p
 SEEN = f"{get(b'OMP_NUM_THREADS')} {get(b'MKL_NUM_THREADS')}"
+"""
+HAS_A_CHILD = """
+import os
+os.posix_spawn("/bin/sleep", ["sleep", "600"], {"ELASTIC_TAG": os.environ["ELASTIC_TAG"]})
 """
 # One write, as python -u has it: print would write the line in pieces, between those of the other worker.
 SHOW = """
@@ -118,6 +128,14 @@ def guardians(job):
     return [pid for pid in job.processes() if name_of(pid) == "muster-guardian"]
 
 
+def control_groups(pid):
+    """The directory of the group that muster made for this process; none where it may make none."""
+    if not (own := re.search(r"^0::(/.*muster-.*)$", pathlib.Path(f"/proc/{pid}/cgroup").read_text(), re.M)):
+        return []
+    mounted = [line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    return [found for place in mounted if (found := pathlib.Path(place + own[1])).exists()]
+
+
 def standbys(launcher):
     """Their pids; those of a lower local rank first, whichever was ready first."""
     ready = re.findall(r"local rank (\d+) \(pid (\d+)\) is ready; it has", err(launcher))
@@ -159,15 +177,24 @@ class WarmWorkers(unittest.TestCase):
     def test_a_warm_worker_sees_what_a_normal_one_sees(self):
         for entry in (("./facts.py", "a", "b c"), ("sub/../facts.py",), ("-m", "facts", "a")):
             with self.subTest(entry=entry):
-                self.assertTrue(any(self.sees_the_same(entry) for _ in range(5)), "no standby process answered in time")
+                self.assertTrue(any(self.sees_the_same(*entry) for _ in range(5)), "no standby process answered in time")
 
-    def sees_the_same(self, entry):
+    def test_a_warm_worker_has_the_cores_and_the_memory_of_its_binding(self):
+        binding = ("--numa-binding", "exclusive")
+        with Job() as job:
+            tried = job.spawn("muster", "--nproc-per-node", 2, *binding, "--no-python", "true")
+            if job.exit_code(tried) != 0:
+                self.skipTest(err(tried))
+        self.assertTrue(any(self.sees_the_same(*binding, "facts.py", bound=True) for _ in range(5)), "no standby process answered in time")
+
+    def sees_the_same(self, *entry, bound=False):
         """False: a standby process was late."""
         with Job() as job:
             launcher = start(job, *entry)
             ready = self.restart(job, launcher)
             for rank in (0, 1):
                 self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {}, job.story())
+            self.assertEqual(facts(job, 0, 1)["cpus"] != facts(job, 1, 1)["cpus"], bound)
             late = not set(ready) <= set(job.processes())
             if late:
                 wait_for("word of a process that was late", lambda: was_late(launcher))
@@ -220,10 +247,12 @@ class WarmWorkers(unittest.TestCase):
 
     def test_a_standby_process_that_fails_delays_nothing_and_is_reported(self):
         with self.subTest("stopped"), Job() as job:
-            launcher = start(job)
+            (job.directory / "warm_import.py").write_text(HAS_A_CHILD)
+            launcher = start(job, imports="warm_import")
             for rank in (0, 1):
                 facts(job, rank, 0)
             ready = wait_ready(job, launcher, 2)
+            children = [pid for pid in job.processes() if name_of(pid) == "sleep"] if control_groups(ready[0]) else []
             os.kill(ready[0], signal.SIGSTOP)
             os.kill(ready[1], signal.SIGKILL)
             wait_for("report of the end", lambda: "its standby process ended: signal 9" in err(launcher))
@@ -232,6 +261,7 @@ class WarmWorkers(unittest.TestCase):
                 self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {})
             wait_for("word of the normal start", lambda: "local rank 1 starts normally: its standby process ended: signal 9" in err(launcher))
             wait_for("line", lambda: "local rank 0 was started normally: its standby process did not take over" in err(launcher))
+            wait_for("end of what it had started", lambda: not set(children) & set(job.processes()))
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
@@ -254,6 +284,7 @@ class WarmWorkers(unittest.TestCase):
                 launcher = start(job)
                 facts(job, 0, 0)
                 ready = wait_ready(job, launcher, 2)
+                groups = [group for pid in ready for group in control_groups(pid)]
                 pid = launcher.pid if victim == "launcher" else guardians(job)[0]
                 os.kill(pid, signal.SIGKILL)
                 wait_for("end of the standby processes", lambda: not set(ready) & set(job.processes()))
@@ -262,6 +293,7 @@ class WarmWorkers(unittest.TestCase):
                     launcher.terminate()
                     job.expect_exit(launcher, 143)
                 job.expect_gone()
+                self.assertEqual([group for group in groups if group.exists()], [])
 
     def test_their_memory_is_in_status_and_report(self):
         with Job() as job:
