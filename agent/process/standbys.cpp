@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/process/standby_program.h"
-#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
@@ -145,7 +144,7 @@ void Standbys::start_next() {
 }
 
 bool Standbys::has_memory() const {
-    return !plan_.by_memory || available_memory_bytes() >= 2 * measured_bytes_;
+    return !plan_.by_memory || plan_.free_bytes() >= 2 * measured_bytes_;
 }
 
 bool Standbys::handle(const wire::Message& message) {

@@ -11,6 +11,7 @@
 #include "agent/process/guardian_wire.h"
 #include "agent/process/standby_table.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace boost::asio {
@@ -26,6 +27,7 @@ struct StandbyPlan {
     /// From the start of a round's workers to that of the first standby process: the workers import too, and their
     /// first steps are not to be disturbed.
     Duration start_after = 5s;
+    std::function<std::size_t()> free_bytes = [] { return available_memory_bytes(); };
 };
 
 class Standbys {

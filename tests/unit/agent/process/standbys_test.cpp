@@ -1,0 +1,66 @@
+#include "agent/process/standbys.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include "tests/support/catch.h"
+#include "tests/support/run_until.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+constexpr std::size_t gib = std::size_t{1} << 30;
+
+/// Standby processes for two local ranks. None is a real process.
+struct Fixture {
+    /// A round begins: the first look at what is missing follows at once.
+    void begin_round() {
+        for (const std::uint32_t local_rank : {0U, 1U}) {
+            WorkerCommand command;
+            command.local_rank = local_rank;
+            command.argv = {"python3", "train.py"};
+            standbys.choose(command);
+        }
+        standbys.round_begun();
+        const auto looked = looks;
+        REQUIRE(muster::test::run_until(context, [&] { return looks > looked; }));
+    }
+
+    std::size_t free_bytes = 0;
+    int looks = 0;
+    std::vector<std::uint64_t> spawned;
+    boost::asio::io_context context;
+    Standbys standbys{context,
+                      {.count_max = 2,
+                       .by_memory = true,
+                       .imports = {},
+                       .start_after = {},
+                       .free_bytes =
+                           [this] {
+                               ++looks;
+                               return free_bytes;
+                           }},
+                      {.next_id = [this] { return spawned.size() + 1; },
+                       .spawn = [this](std::uint64_t id, const WorkerCommand&,
+                                       std::vector<FileDescriptor>) { spawned.push_back(id); },
+                       .end = [](std::uint64_t) {},
+                       .notice = [](std::string) {},
+                       .seen = [](native::StandbysSeen) {}}};
+};
+
+}  // namespace
+
+TEST_CASE("auto starts a standby process only while twice the memory that one needs is free") {
+    Fixture fixture;
+    fixture.free_bytes = gib - 1;  // none was measured yet: 512 MiB are assumed
+    fixture.begin_round();
+    CHECK(fixture.spawned.empty());
+    fixture.free_bytes = gib;
+    fixture.begin_round();
+    CHECK(fixture.spawned == std::vector<std::uint64_t>{1});
+    fixture.free_bytes = gib - 1;
+    CHECK(fixture.standbys.handle(guardian_wire::StandbyReady{.id = 1, .of_own_slot = false}));
+    fixture.begin_round();
+    CHECK(fixture.spawned.size() == 1);
+}
