@@ -102,14 +102,25 @@ def stand_by():
     def watch(roots, variables):
         """Until the script imports one of `roots`, a change of a variable that such imports read starts it anew."""
         import builtins
-        usual, folder, pid = builtins.__import__, os.getcwd(), os.getpid()
+        system = sys.modules["_frozen_importlib"]  # importlib.import_module calls its _gcd_import
+        usual, usual_call, folder, pid = builtins.__import__, system._gcd_import, os.getcwd(), os.getpid()
+
+        def end_if_root(name, level):
+            if level or name.split(".")[0] not in roots:
+                return
+            roots.clear()
+            if builtins.__import__ is end_at_import:
+                builtins.__import__ = usual
+            if system._gcd_import is end_at_call:
+                system._gcd_import = usual_call
 
         def end_at_import(name, globals=None, locals=None, fromlist=(), level=0):
-            if not level and name.split(".")[0] in roots:
-                roots.clear()
-                if builtins.__import__ is end_at_import:
-                    builtins.__import__ = usual
+            end_if_root(name, level)
             return usual(name, globals, locals, fromlist, level)
+
+        def end_at_call(name, package=None, level=0):
+            end_if_root(name, level)
+            return usual_call(name, package, level)
 
         def start_anew_at_change(event, arguments):
             if not roots or event not in ("os.putenv", "os.unsetenv") or os.getpid() != pid:
@@ -124,8 +135,9 @@ def stand_by():
             os.execvpe(command[0], command, variables)
 
         # warnings.warn passes over frames of the import system, so that a module's warning names the line that imports it.
-        end_at_import.__code__ = end_at_import.__code__.replace(co_filename="<frozen importlib._bootstrap>")
-        builtins.__import__ = end_at_import
+        for function in (end_at_import, end_at_call):
+            function.__code__ = function.__code__.replace(co_filename="<frozen importlib._bootstrap>")
+        builtins.__import__, system._gcd_import = end_at_import, end_at_call
         sys.addaudithook(start_anew_at_change)
 
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)

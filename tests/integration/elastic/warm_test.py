@@ -433,6 +433,7 @@ class WarmWorkers(unittest.TestCase):
         for body in ("os.environ['OMP_NUM_THREADS'] = '3'\nos.environ.setdefault('OMP_NUM_THREADS', '4')",
                      "os.environ.update(TOKENIZERS_PARALLELISM='0', TORCH_NCCL_BLOCKING_WAIT='1', PATH='/bin')",
                      "import warm_import\nos.environ['OMP_NUM_THREADS'] = '4'",
+                     "import importlib\nimportlib.import_module('warm_import')\nos.environ['OMP_NUM_THREADS'] = '4'",
                      "import inner\nos.environ['OMP_NUM_THREADS'] = '4'",
                      "if os.fork() == 0:\n    os.environ['OMP_NUM_THREADS'] = '4'\n    os._exit(0)\nos.wait()"):
             with self.subTest(body):
