@@ -105,6 +105,20 @@ class KeptTorch(unittest.TestCase):
             self.assertEqual(job.weights(), self.undisturbed)
             self.assertEqual({line["source"] for line in job.lines("loaded") if line["round"] == 1}, {"memory"})
 
+    def test_a_sharded_model_is_made_in_each_round_and_loads_its_shards(self):
+        found = []
+        for disturbed in (False, True):
+            with Torch() as job:
+                job.train("fsdp")
+                if disturbed:
+                    _, before, after = job.kill_at_the_gate()
+                    self.expect_kept(before, after)
+                job.touch("go")
+                found.append(job.weights())
+                sources = {line["source"] for line in job.lines("loaded") if line["round"] == 1}
+                self.assertEqual(sources, {"memory"} if disturbed else set())
+        self.assertEqual(found[0], found[1])
+
     def test_what_cannot_be_kept_is_restarted_and_says_why(self):
         with Torch() as job:
             job.train("gloo", ranks=2)

@@ -1,5 +1,5 @@
-"""A DDP script whose survivors stay in their processes. Argument: "muster", "gloo", "broken" (an error of its own), or "early"
-(DDP before the load).
+"""A DDP script whose survivors stay in their processes. Argument: "muster", "gloo", "broken" (an error of its own), "early"
+(DDP before the load), or "fsdp" (FSDP2, made in each round).
 
 Writes one line per event to ELASTIC_LOG. Rank 0 waits before step GATE for the file "go", so the others wait in a collective.
 """
@@ -42,14 +42,36 @@ wrappers = []  # the old ones live on, and do no harm
 pending = []
 
 
+def shard():
+    """A new network and its optimizer, which hold process groups by name."""
+    from torch.distributed.fsdp import fully_shard
+    global network, optimizer
+    torch.manual_seed(0)
+    network = Network()
+    for module in (network.last, network.first, network):
+        fully_shard(module)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    for parameter in network.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def shard_of(tensor):
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+    _, (row, *_) = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return muster.Shard(tensor.detach().to_local(), tensor.shape, row * tensor.shape[1:].numel())
+
+
 def state():
+    if kind == "fsdp":
+        return {"shards": [[shard_of(each), shard_of(optimizer.state[each]["momentum_buffer"])] for each in network.parameters()]}
     return {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
 
 
 def digest():
     found = hashlib.sha256()
     for tensor in [*network.parameters(), *(part for each in optimizer.state.values() for part in each.values())]:
-        found.update(tensor.detach().numpy().tobytes())
+        whole = tensor.full_tensor() if kind == "fsdp" else tensor
+        found.update(whole.detach().numpy().tobytes())
     return found.hexdigest()[:16]
 
 
@@ -72,11 +94,13 @@ def main(context, resume):
     if dist.get_world_size() == 3 and rank > 0 and not resume:
         pending.append(threading.Thread(target=wait_for_nobody, args=(rank, survivors), daemon=True))
         pending[-1].start()
-    model = DistributedDataParallel(network) if kind == "early" else None
+    if kind == "fsdp":
+        shard()
+    model = DistributedDataParallel(network) if kind == "early" else network if kind == "fsdp" else None
     checkpointer = muster.Checkpointer(context)
-    loaded = checkpointer.load_state(own=state(), clean=clean)
+    loaded = checkpointer.load(state()) if kind == "fsdp" else checkpointer.load_state(own=state(), clean=clean)
     print(f"loaded rank={rank} round={os.environ['MUSTER_ROUND']} source={loaded and loaded.source} kept={loaded and loaded.step == clean.step}", file=log)
-    if loaded and loaded.step != clean.step:
+    if loaded and loaded.step != clean.step and kind != "fsdp":
         with clean.to(loaded.step):
             network.load_state_dict(loaded.state["model"])
             optimizer.load_state_dict(loaded.state["optimizer"])
