@@ -68,10 +68,14 @@ Result<native::Message> DaemonTalk::next() {
                 wrong_key_ = refused->reason == native::RefusalReason::secret;
                 return Error{Errc::permission_denied, refused->why};
             }
+            if (const auto* stalled = std::get_if<native::StateStalled>(&*message)) {
+                stall_ = cat(": it cannot write its state: ", stalled->why);
+                continue;
+            }
             if (const auto* other = std::get_if<native::NotLeader>(&*message)) {
                 leader_ = other->leader;
                 return Error{Errc::unreachable, leader_->empty()
-                                                    ? std::string("it is not the leader, and no leader is known")
+                                                    ? cat("it is not the leader, and no leader is known", stall_)
                                                     : cat("it is not the leader; the leader is ", *leader_)};
             }
             return *std::move(message);

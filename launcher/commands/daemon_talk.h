@@ -52,6 +52,7 @@ class DaemonTalk {
     DaemonSocket socket_;
     Instant deadline_;
     std::optional<std::string> leader_;
+    std::string stall_;
     bool wrong_key_ = false;  ///< The daemon refuses this key, and may accept another one.
     native::FrameReader reader_{native::Sender::daemon};
 };

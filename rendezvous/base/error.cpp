@@ -45,6 +45,7 @@ Errc code_of_errno(int number) {
         case EMFILE:
         case ENFILE:
         case ENOSPC:
+        case EDQUOT:
         case EFBIG:
         case ENOMEM: return Errc::limit_exceeded;
         case EINVAL: return Errc::invalid_argument;

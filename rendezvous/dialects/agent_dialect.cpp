@@ -108,7 +108,7 @@ AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> stat
     state_->failing = [this](std::string why) { watch_.failed(std::move(why), std::chrono::steady_clock::now()); };
     state_->leads = [this](KeptState found) { lead(std::move(found), std::chrono::steady_clock::now()); };
     state_->stands_by = [this](std::string leader) { stand_by(std::move(leader)); };
-    if (!state_->is_shared()) lead(std::move(kept), now);
+    if (!state_->starts_as_follower()) lead(std::move(kept), now);
 }
 
 AgentDialect::~AgentDialect() = default;
@@ -123,7 +123,7 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     forget_steps();
     deadline_ = server_->deadline();
     leader_.clear();
-    if (!state_->is_shared()) return;
+    if (!state_->starts_as_follower()) return;
     note_leader({}, cat("this daemon is the leader; ", count, count == 1 ? " job resumed" : " jobs resumed"), now);
     hooks_.leading();
 }
@@ -141,9 +141,9 @@ void AgentDialect::stand_by(std::string leader) {
         note_leader(leader, cat("this daemon is a follower; the leader is ", leader), std::chrono::steady_clock::now());
     leader_ = std::move(leader);
     hooks_.standing_by(leader_);
+    forget_steps();
     if (!server_) return;
     server_.reset();
-    forget_steps();
     agents_.clear();
     deadline_ = no_deadline;
     for (const auto& [id, session] : sessions_) session->forget();
@@ -159,6 +159,7 @@ void AgentDialect::forget_steps() {
 
 void AgentDialect::turn_away(Connection& connection) {
     std::string bytes;
+    if (const auto& stall = watch_.stall()) native::append_frame(bytes, native::StateStalled{stall->why, false});
     native::append_frame(bytes, native::NotLeader{leader_});
     connection.send(bytes);
     connection.finish("this daemon does not lead");
@@ -180,8 +181,8 @@ std::string AgentDialect::with_state(std::string status, Instant now) const {
     const auto& stall = watch_.stall();
     if (server_ && !stall) return status;
     nlohmann::json out{{"jobs", nlohmann::json::array()}, {"standby", true}, {"leader", leader_}};
-    if (server_) {
-        out = nlohmann::json::parse(status);
+    if (server_) out = nlohmann::json::parse(status);
+    if (stall) {
         const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - stall->since);
         out["state_stalled"] = {{"why", stall->why}, {"for_ms", since.count()}, {"steps", gate_.waiting_count()}};
     }

@@ -96,7 +96,7 @@ Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& w
     config.server.to_wall_clock =
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     config.kept = std::move(opened->kept);
-    if (opened->keeps_records)
+    if (opened->keeps_records && !opened->store->starts_as_follower())
         log(LogLevel::info, "state in ", where.place, ": ", config.kept.jobs.size(),
             config.kept.jobs.size() == 1 ? " job resumed" : " jobs resumed");
     return std::move(opened->store);

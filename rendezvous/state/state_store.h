@@ -25,16 +25,17 @@ class StateStore {
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;
-    /// A write failed with `why` and is retried until it succeeds, which `persisted` reports. From the daemon's loop.
+    /// A write failed with `why` and is retried until it succeeds, which `persisted` or `leads` reports. A follower
+    /// that cannot become the leader for this reason reports it, too. From the daemon's loop.
     std::function<void(std::string why)> failing;
 
     /// Receives the log lines about the state's server.
     std::function<void(const std::string& line)> remarks;
 
-    // ---- state that several daemons share, one of them the leader ----
+    // ---- state that several daemons share, one of them the leader; or one that cannot be opened yet ----
 
     /// True: this daemon starts as a follower and becomes the leader with `leads`.
-    [[nodiscard]] virtual bool is_shared() const { return false; }
+    [[nodiscard]] virtual bool starts_as_follower() const { return false; }
     /// True if this daemon is the leader now. Checked before each message to an agent, because a leader that was
     /// suspended for longer than its lease must not answer when it resumes.
     [[nodiscard]] virtual bool may_speak() const { return true; }

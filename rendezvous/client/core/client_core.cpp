@@ -190,6 +190,7 @@ void ClientCore::on(const ConnectionOpened& input, Instant now) {
     opened_at_ = now;
     link_received_at_ = now;
     link_answered_ = false;
+    follower_stall_.clear();
     held_back_since_.reset();  // the daemon announces it again on each connection
     lines_.stalled({});
     offset_.forget_at_next_sample();
@@ -379,9 +380,12 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     if (!ever_received_) ++uncounted_;
     leave_not_acknowledged();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
-    tried_ = cat(describe(endpoint()), " is not the leader",
-                 nobody ? std::string(" and knows no leader") : cat("; the leader is ", told.leader));
-    lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
+    const bool tells_why = nobody && !follower_stall_.empty();
+    tried_ = cat(describe(endpoint()), tells_why
+                                           ? cat(" serves no job, because it cannot write its state: ", follower_stall_)
+                                       : nobody ? std::string(" is not the leader and knows no leader")
+                                                : cat(" is not the leader; the leader is ", told.leader));
+    lines_.no_answer(tells_why ? WaitingLines::Reached::follower : WaitingLines::Reached::a_peer, tried_, now);
     auto leader = elsewhere(told.leader);
     // It may be behind, and name the lost leader. Another one may lead since it was silent; but one that has refused a
     // connection is asked again no sooner.

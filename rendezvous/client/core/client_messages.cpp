@@ -11,6 +11,12 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (!silent_.empty()) silent_.erase(describe(endpoint()));
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
+    // Before NotLeader, of a daemon that has not proved the secret.
+    const auto* stalled = std::get_if<native::StateStalled>(&input.message);
+    if (stalled != nullptr && !link_answered_) {
+        follower_stall_ = stalled->why;
+        return;
+    }
     // The named daemon must still prove the secret.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
     const auto* refused = std::get_if<native::Refused>(&input.message);
@@ -55,7 +61,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         if (membership_ == Membership::joining) out_.push_back(Deliver{message});
     } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
         on_job_over(message);
-    else if (const auto* stalled = std::get_if<native::StateStalled>(&message))
+    else if (stalled != nullptr)
         on_state_stalled(*stalled, now);
     else if (const auto* seen = std::get_if<native::JobSeen>(&message)) {
         if (membership_ == Membership::in_round && assigned_ && seen->round == assigned_->round)

@@ -110,6 +110,7 @@ Instant WaitingLines::advice_at() const {
 }
 
 std::string WaitingLines::advice() const {
+    if (!answering_ && reached_ == Reached::follower) return {};
     if (is_etcd_)
         return answering_ ? cat(". Check that the other nodes are started with the same --rdzv-id and the same etcd")
                           : cat(". Check that this node can reach etcd, and that the other nodes can reach this one "

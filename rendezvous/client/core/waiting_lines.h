@@ -15,9 +15,10 @@ class WaitingLines {
   public:
     /// How far the last failed attempt came.
     enum class Reached {
-        nothing,  ///< no connection
-        a_peer,   ///< a connection
-        store,    ///< PyTorch's store, probably torchrun's rendezvous
+        nothing,   ///< no connection
+        a_peer,    ///< a connection
+        store,     ///< PyTorch's store, probably torchrun's rendezvous
+        follower,  ///< a daemon that has told why it is not the leader
     };
 
     /// `is_etcd`: the endpoint is etcd's; the daemons listen elsewhere. `option` names the endpoint's host:

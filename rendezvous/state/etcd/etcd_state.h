@@ -21,7 +21,7 @@ class EtcdState final : public StateStore {
     ~EtcdState() override;
 
     void write(std::uint64_t sequence, std::vector<Record> records) override;
-    [[nodiscard]] bool is_shared() const override { return true; }
+    [[nodiscard]] bool starts_as_follower() const override { return true; }
     [[nodiscard]] bool may_speak() const override;
 
     /// Deletes the keys when the leader resigns. For a prefix of one job that is over and acknowledged.

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,33 +47,52 @@ bool is_at_size_limit(const std::string& path) {
     });
 }
 
+constexpr std::string_view room_advice = ": free space or inodes on its disk, or raise the quota";
+
+bool is_out_of_room(int number) {
+    return number == ENOSPC || number == EDQUOT;
+}
+
+/// SQLite's errno of a file that it could not create is that of its second try, to open the file for reading.
+bool has_no_inode(const std::string& path) {
+    struct statvfs disk {};
+    return ::statvfs(path.c_str(), &disk) == 0 && disk.f_files > 0 && disk.f_favail == 0;
+}
+
 Error cannot_open(const std::string& path, int number) {
     auto error = error_from_errno(number, cat("cannot open the state file ", path));
     if (number == ENOENT) error.context += "; its directory must exist";
+    if (is_out_of_room(number)) error.context += room_advice;
     return error;
 }
 
-/// Creates the file with mode 0600, because failure records contain workers' stderr. True: it existed with 0 bytes.
-Result<bool> make_file(const std::string& path) {
+enum class Found { nothing, empty, content };
+
+/// Creates the file with mode 0600, because failure records contain workers' stderr.
+Result<Found> make_file(const std::string& path) {
     const bool was_there = ::access(path.c_str(), F_OK) == 0;
     const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (file.get() < 0) return cannot_open(path, errno);
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
         return Error{Errc::invalid_argument, cat("the state file ", path, " is not a regular file")};
-    return was_there && facts.st_size == 0;
+    return facts.st_size > 0 ? Found::content : was_there ? Found::empty : Found::nothing;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<SqliteFile>> SqliteFile::open(const std::string& path) {
-    const auto was_empty = MUSTER_TRY(make_file(path));
+    const auto found = MUSTER_TRY(make_file(path));
     sqlite3* database = nullptr;
     const int opened = sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
     auto file = std::unique_ptr<SqliteFile>(new SqliteFile(path, database));
     if (opened != SQLITE_OK) return file->failure(opening, opened);
-    MUSTER_TRY(file->prepare());
-    file->was_empty_ = was_empty;
+    if (const auto prepared = file->prepare(); !prepared) {
+        // A file left without a byte would look like lost contents to the next daemon.
+        if (found == Found::nothing && prepared.error().code == Errc::limit_exceeded) ::unlink(path.c_str());
+        return prepared.error();
+    }
+    file->was_empty_ = found == Found::empty;
     return file;
 }
 
@@ -84,15 +104,21 @@ SqliteFile::~SqliteFile() {
 
 Error SqliteFile::failure(const char* doing, int code) const {
     const auto text = cat("the state file ", path_, ": ", doing, ": ", sqlite3_errmsg(database_));
-    if ((code & 0xff) == SQLITE_IOERR && is_at_size_limit(path_))
-        return {Errc::limit_exceeded, cat(text, ": ", errno_text(EFBIG))};
-    switch (code & 0xff) {
+    const int kind = code & 0xff;
+    if (kind == SQLITE_IOERR && is_at_size_limit(path_))
+        return {Errc::permission_denied, cat(text, ": ", errno_text(EFBIG))};
+    // SQLITE_FULL is for a write that fails with ENOSPC. There is none for quotas and for new files.
+    const int number = sqlite3_system_errno(database_);
+    if (kind == SQLITE_IOERR && is_out_of_room(number))
+        return {Errc::limit_exceeded, cat(text, ": ", errno_text(number), room_advice)};
+    if (kind == SQLITE_FULL || (kind == SQLITE_CANTOPEN && has_no_inode(path_)))
+        return {Errc::limit_exceeded, cat(text, room_advice)};
+    switch (kind) {
         case SQLITE_NOTADB:
         case SQLITE_CORRUPT: return {Errc::bad_frame, text};
         case SQLITE_READONLY:
         case SQLITE_PERM:
         case SQLITE_CANTOPEN: return {Errc::permission_denied, text};
-        case SQLITE_FULL: return {Errc::limit_exceeded, cat(text, ": free space on its disk")};
         case SQLITE_BUSY:
         case SQLITE_LOCKED: {
             const auto holder = holder_of(path_);

@@ -28,8 +28,8 @@ class SqliteFile {
     static constexpr std::int64_t layout_version = 1;
 
     /// Opens or creates the file. bad_frame: damaged, or of another version of muster (nothing was changed).
-    /// already_exists: another process has it open; the context names that process if known. permission_denied, io,
-    /// not_found: it cannot be written.
+    /// already_exists: another process has it open; the context names that process if known. limit_exceeded: no room on
+    /// its disk, which may change. permission_denied, io, not_found: it cannot be written.
     static Result<std::unique_ptr<SqliteFile>> open(const std::string& path);
     ~SqliteFile();
     SqliteFile& operator=(SqliteFile&&) = delete;

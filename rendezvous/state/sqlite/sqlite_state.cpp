@@ -13,9 +13,12 @@ namespace {
 
 constexpr Duration retry_interval = 200ms;
 constexpr Duration complaint_interval = 10s;
+constexpr Duration open_interval = 1s;
+
+using Whole = std::pair<std::unique_ptr<SqliteFile>, KeptState>;
 
 /// Opens the file and reads its records. bad_frame: they are unusable.
-Result<std::pair<std::unique_ptr<SqliteFile>, KeptState>> read_whole(const std::string& path) {
+Result<Whole> read_whole(const std::string& path) {
     auto file = MUSTER_TRY(SqliteFile::open(path));
     auto records = MUSTER_TRY(file->read());
     auto kept = decode_state(records);
@@ -23,9 +26,8 @@ Result<std::pair<std::unique_ptr<SqliteFile>, KeptState>> read_whole(const std::
     return std::pair(std::move(file), std::move(*kept));
 }
 
-}  // namespace
-
-Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDaemon post) {
+/// The same, with an empty file in place of an unusable one.
+Result<Whole> read_or_set_aside(const std::string& path) {
     auto whole = read_whole(path);
     if (!whole && whole.error().code == Errc::bad_frame) {
         const auto why = whole.error().context;
@@ -35,18 +37,58 @@ Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDae
             "; this daemon starts with an empty state, and the agents of running jobs send theirs again");
         whole = read_whole(path);
     }
-    if (!whole) return whole.error();
-    if (whole->first->was_empty())
+    if (whole && whole->first->was_empty())
         log(LogLevel::warning, "the state file ", path,
             " was empty (0 bytes), so its contents are lost; this daemon starts with an empty state, and the agents of "
             "running jobs send theirs again");
-    auto state = std::unique_ptr<SqliteState>(new SqliteState(std::move(whole->first), std::move(post)));
-    state->thread_ = MUSTER_TRY(start_thread("state", [writer = state.get()] { writer->work(); }));
-    return Opened{std::move(state), std::move(whole->second)};
+    return whole;
+}
+
+}  // namespace
+
+Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDaemon post) {
+    auto whole = read_or_set_aside(path);
+    if (!whole && whole.error().code != Errc::limit_exceeded) return whole.error();
+    auto [file, kept] = whole ? *std::move(whole) : Whole();
+    auto state = std::unique_ptr<SqliteState>(new SqliteState(std::move(file), std::move(post)));
+    const auto error = whole ? Error{} : whole.error();
+    state->thread_ = MUSTER_TRY(start_thread("state", [writer = state.get(), path, error] {
+        if (writer->file_ || writer->open_later(path, error)) writer->work();
+    }));
+    return Opened{std::move(state), std::move(kept)};
 }
 
 SqliteState::SqliteState(std::unique_ptr<SqliteFile> file, PostToDaemon post)
-    : file_(std::move(file)), post_(std::move(post)) {}
+    : opens_later_(!file), file_(std::move(file)), post_(std::move(post)) {}
+
+/// Tries to open the file until there is room on its disk. False when the state is being destroyed.
+bool SqliteState::open_later(const std::string& path, Error error) {
+    std::string said;
+    for (;;) {
+        if (error.context != said) {
+            said = error.context;
+            log(LogLevel::error, said, "; no job is served until the state can be opened, which is tried each second");
+            tell([said](SqliteState& state) {
+                if (state.failing) state.failing(said);
+            });
+        }
+        {
+            std::unique_lock lock(mutex_);
+            if (changed_.wait_for(lock, open_interval, [this] { return stopping_; })) return false;
+        }
+        auto whole = read_or_set_aside(path);
+        if (!whole) {
+            error = whole.error();
+            continue;
+        }
+        file_ = std::move(whole->first);
+        log(LogLevel::warning, "the state file ", path, " is open now");
+        tell([kept = std::move(whole->second)](SqliteState& state) {
+            if (state.leads) state.leads(kept);
+        });
+        return true;
+    }
+}
 
 SqliteState::~SqliteState() {
     *self_ = nullptr;

@@ -28,12 +28,14 @@ class SqliteState final : public StateStore {
     };
 
     /// `post` must outlive the state. A damaged file, or one of another version, is renamed and logged, and the state
-    /// starts empty. Other errors: as SqliteFile::open.
+    /// starts empty. Without room on its disk, it is opened later: until then the daemon is a follower. Other errors:
+    /// as SqliteFile::open.
     static Result<Opened> open(const std::string& path, PostToDaemon post);
     /// Tries once to write the queued steps.
     ~SqliteState() override;
 
     void write(std::uint64_t sequence, std::vector<Record> records) override;
+    [[nodiscard]] bool starts_as_follower() const override { return opens_later_; }
 
   private:
     struct Step {
@@ -43,10 +45,12 @@ class SqliteState final : public StateStore {
 
     SqliteState(std::unique_ptr<SqliteFile> file, PostToDaemon post);
     void work();
+    bool open_later(const std::string& path, Error error);
     bool write_all(std::deque<Step>& steps);
     /// Runs `what` on the daemon's thread, unless this is destroyed by then.
     void tell(std::function<void(SqliteState&)> what);
 
+    const bool opens_later_;
     std::unique_ptr<SqliteFile> file_;
     PostToDaemon post_;
     /// Null after the destructor, for posted work. Accessed only on the daemon's thread.

@@ -162,8 +162,6 @@ def certificates():
 def state_file():
     words = ["--port", "0", "--state"]
     terms = {"program": "musterd"}
-    yield Case("state.full", [*words, f"sqlite:{PLACE}/s"], 78, ["--state: cannot open the state file", "No space left on device"],
-               before=small_disk("nr_inodes=1"), **terms)
     yield Case("state.missing", [*words, "sqlite:{place}/none/s"], 78, ["--state", "none/s"], **terms)
     yield Case("state.forbidden", [*words, "sqlite:{place}/d/s"], 78, ["--state", "d/s"], folder("d", 0o555), AS_NOBODY, **terms)
     yield Case("state.slow", [*words, "sqlite:{place}/s"], 2, ["--state: the state file", "is not a regular file"], fifo("s"), **terms)

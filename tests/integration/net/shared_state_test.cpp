@@ -22,7 +22,7 @@ class ScriptedState final : public StateStore {
         record_count += records.size();
         if (keeps) persisted(sequence);
     }
-    [[nodiscard]] bool is_shared() const override { return true; }
+    [[nodiscard]] bool starts_as_follower() const override { return true; }
     [[nodiscard]] bool may_speak() const override { return speaks; }
 
     bool keeps = true;
@@ -153,6 +153,33 @@ TEST_CASE("who does not lead denies no job of the one that does") {
         CHECK(answer().find("\"nodes\":[{") != std::string::npos);
         CHECK(answer().find("over") == std::string::npos);
     }
+}
+
+TEST_CASE("who cannot lead for want of room for its state says why on each page and to each agent, until it leads") {
+    SharedDaemon shared;
+    const auto page = [&](const char* path) {
+        const PlainSocket viewer("127.0.0.1", shared.daemon->port());
+        REQUIRE(viewer.send(cat("GET ", path, " HTTP/1.0\r\n\r\n")));
+        bool closed = false;
+        return viewer.receive_all(closed);
+    };
+    const auto fails = [&] { shared.loop.invoke([&] { shared.state->failing("the disk is full"); }); };
+    const auto answer = [&] { return Agent(shared).hear(); };
+    fails();
+    CHECK(answer() == native::Message(native::StateStalled{"the disk is full", false}));
+    CHECK(page("/healthz").starts_with("HTTP/1.1 503"));
+    CHECK(page("/healthz").find("the state cannot be written: the disk is full") != std::string::npos);
+    CHECK(page("/status").find("\"why\":\"the disk is full\"") != std::string::npos);
+    CHECK(page("/status").find("\"standby\":true") != std::string::npos);
+    shared.stand_by("other:29400");
+    CHECK(answer() == native::Message(native::NotLeader{"other:29400"}));
+    CHECK(page("/healthz").starts_with("HTTP/1.1 200"));
+    fails();
+    shared.lead();
+    CHECK(page("/healthz").starts_with("HTTP/1.1 200"));
+    Agent agent(shared);
+    agent.join();
+    CHECK(agent.hears<native::Assigned>());
 }
 
 TEST_CASE("a connection from before the reign is served in it, and turned away at its end") {

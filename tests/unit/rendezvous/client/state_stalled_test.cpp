@@ -9,11 +9,28 @@ native::StateStalled full(bool decided) {
     return {"the disk is full", decided};
 }
 
+void append(Lines& lines, const Lines& more) {
+    lines.insert(lines.end(), more.begin(), more.end());
+}
+
 std::string progress(const Lines& lines) {
     std::string last;
     for (const auto& line : lines)
         if (line.starts_with("progress: ")) last = line;
     return last;
+}
+
+/// For this time, each attempt finds a daemon that cannot open its state.
+Lines meet_follower(Dialogue& talk, Lines said, Duration duration) {
+    const auto end = talk.now + duration;
+    for (std::size_t at = 0; at < said.size() || talk.now < end; ++at) {
+        while (at == said.size() && talk.now < end) append(said, talk.pass(10ms));
+        if (at == said.size() || said[at] != "connect") continue;
+        append(said, talk.open());
+        append(said, talk.daemon(full(false)));
+        append(said, talk.daemon(native::NotLeader{""}));
+    }
+    return said;
 }
 
 }  // namespace
@@ -68,6 +85,33 @@ TEST_CASE("the daemon goes on: the node waits as before") {
     talk.daemon(native::Gathering{1, 2, 2, -1, "1 more node"});
     CHECK(progress(talk.pass(2s, true)).starts_with("progress: 1 of 2 nodes joined"));
     CHECK_FALSE(any_starts_with(talk.pass(100s, true), "lost"));
+}
+
+TEST_CASE("a node that waits for a daemon that cannot open its state prints why, and no other advice") {
+    Dialogue talk;
+    const auto said = meet_follower(talk, talk.join(), 60s);
+    REQUIRE(any_starts_with(said, "progress: "));
+    CHECK(
+        progress(said).starts_with("progress: gpu00:29400: gpu00:29400 serves no job, because it cannot write its "
+                                   "state: the disk is full; timeout in 5"));
+    CHECK(progress(said).find("Check") == std::string::npos);
+    REQUIRE(any_starts_with(talk.pass(1s), "connect"));
+    talk.open();
+    talk.pong();
+    auto more = talk.daemon(native::Gathering{1, 2, 2, -1, "1 more node"});
+    append(more, talk.pass(2s, true));
+    CHECK(progress(more).starts_with("progress: 1 of 2 nodes joined"));
+}
+
+TEST_CASE("such a daemon's words are no contact with it: workers end after the lost timeout, and the reason is told") {
+    Dialogue talk;
+    talk.settle_in(1);
+    const auto heard = talk.core->heard_until();
+    const auto said = meet_follower(talk, talk.broken(), 61s);
+    CHECK(talk.core->heard_until() == heard);
+    CHECK(any_starts_with(said,
+                          "lost: gpu00:29400 has not answered for 60 s; last tried: gpu00:29400 serves no job, "
+                          "because it cannot write its state: the disk is full; "));
 }
 
 TEST_CASE("workers run on where nothing is decided for their node, however long, and nothing is printed") {
