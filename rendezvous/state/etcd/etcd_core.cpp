@@ -52,6 +52,9 @@ EtcdCore::Outputs EtcdCore::answered(std::uint64_t id, const Result<EtcdAnswer>&
         return settle(now);
     }
     answered_again(kind);
+    // A full etcd refuses these two, and the transaction also where its condition does not hold.
+    if (std::holds_alternative<GrantLease>(question.request) || std::holds_alternative<Transaction>(question.request))
+        note_room();
     // The codec guarantees that the answer's type matches the request.
     switch (kind) {
         case Kind::login: token_ = std::get<TokenReply>(*answer).token; break;
@@ -118,11 +121,14 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
         if (token_ == question.token) token_.clear();
         if (kind == Kind::login) log_error(kind, error);
     } else {
-        log_error(kind, error);
+        if (error.code == Errc::limit_exceeded)
+            note_full(error);
+        else
+            log_error(kind, error);
         // A refusal will repeat, so wait longer.
         if (kind == Kind::login || error.code == Errc::permission_denied)
             errand(kind).not_before = now + config_.login_interval;
-        else if (error.code == Errc::refused)
+        else if (error.code == Errc::refused || error.code == Errc::limit_exceeded)
             errand(kind).not_before = now + config_.campaign_interval;
         endpoint_ = (endpoint_ + 1) % config_.endpoint_count;
     }
@@ -147,6 +153,22 @@ void EtcdCore::answered_again(Kind kind) {
     if (complaints_.empty()) return;
     std::erase_if(complaints_, [kind](const auto& one) { return one.first == kind || one.second.empty(); });
     if (complaints_.empty()) out_.push_back(LogNote{"etcd answers again"});
+}
+
+/// One text for all members, because agents are told each change of it.
+void EtcdCore::note_full(const Error& error) {
+    if (full_why_.empty()) {
+        full_why_ = error.context;
+        out_.push_back(LogNote{cat(full_why_, "; running rounds continue, but no decision is made until it has room")});
+    }
+    out_.push_back(Failing{full_why_});
+}
+
+/// A follower is told the leader again, which ends its stall; that of a leader ends with the write.
+void EtcdCore::note_room() {
+    if (std::exchange(full_why_, {}).empty()) return;
+    out_.push_back(LogNote{"etcd accepts writes again"});
+    known_leader_.reset();
 }
 
 // ---- what is due ----

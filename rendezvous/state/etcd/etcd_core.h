@@ -57,11 +57,15 @@ struct StandBy {
 struct Kept {
     std::uint64_t sequence = 0;  ///< this step and all before it
 };
+/// etcd refuses all writes, because its database is full. Repeated until one succeeds.
+struct Failing {
+    std::string why;
+};
 /// A line for the log.
 struct LogNote {
     std::string line;
 };
-using EtcdOutput = std::variant<SendToEtcd, Lead, StandBy, Kept, LogNote>;
+using EtcdOutput = std::variant<SendToEtcd, Lead, StandBy, Kept, Failing, LogNote>;
 
 class EtcdCore {
   public:
@@ -128,6 +132,8 @@ class EtcdCore {
     void failed(Kind kind, const Question& question, const Error& error, Instant now);
     void log_error(Kind kind, const Error& error);
     void answered_again(Kind kind);
+    void note_full(const Error& error);
+    void note_room();
     [[nodiscard]] bool may_ask() const { return config_.user.empty() || no_users_ || !token_.empty(); }
     void on_leader(const KeysReply& told, Instant now);
     void on_lease(const LeaseReply& told, const Question& question);
@@ -155,6 +161,8 @@ class EtcdCore {
     std::uint64_t last_id_ = 0;
     std::size_t endpoint_ = 0;
     std::set<std::pair<Kind, std::string>> complaints_;  ///< logged since a request of that kind was last answered
+
+    std::string full_why_;  ///< etcd refuses writes; empty: it does not
 
     std::string token_;
     bool no_users_ = false;  ///< etcd has authentication disabled

@@ -186,6 +186,11 @@ Error refusal(unsigned status, const Json& json, const std::string& body) {
     const auto words = said != json.end() && said->is_string()
                            ? said->get<std::string>()
                            : body.substr(0, std::min<std::size_t>(body.find('\n'), 200));
+    // NOSPACE: status 429 or 503, by the version of etcd.
+    if (words.find("database space exceeded") != words.npos)
+        return {Errc::limit_exceeded, cat("etcd's database is full (", words,
+                                          "); compact and defragment it or raise --quota-backend-bytes, then run "
+                                          "etcdctl alarm disarm")};
     const auto code = is_about_login(words)                                       ? Errc::permission_denied
                       : words.find("authentication is not enabled") != words.npos ? Errc::unsupported
                       // etcd has no leader, lost it, or is overloaded: a retry may succeed.

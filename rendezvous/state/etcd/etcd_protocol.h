@@ -94,8 +94,8 @@ struct EtcdCall {
 EtcdCall encode(const EtcdRequest& request);
 
 /// Decodes the answer to `request` with HTTP status `status`. permission_denied: no token, or an expired one;
-/// unsupported: authentication is disabled; unreachable: temporarily unavailable; refused: an error, with etcd's text;
-/// bad_frame: not an answer to `request`.
+/// unsupported: authentication is disabled; unreachable: temporarily unavailable; limit_exceeded: etcd's database is
+/// full, with the remedy; refused: another error, with etcd's text; bad_frame: not an answer to `request`.
 Result<EtcdAnswer> decode_answer(const EtcdRequest& request, unsigned status, const std::string& body);
 
 /// The end of the range of all keys that begin with `prefix`.

@@ -158,6 +158,11 @@ class EtcdState::Implementation {
             if (state.persisted) state.persisted(sequence);
         });
     }
+    void carry_out(const Failing& failing) {
+        tell([why = failing.why](EtcdState& state) {
+            if (state.failing) state.failing(why);
+        });
+    }
     void carry_out(const LogNote& remark) {
         log(LogLevel::warning, remark.line);
         tell([line = remark.line](EtcdState& state) {

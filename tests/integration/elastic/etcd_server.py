@@ -129,6 +129,20 @@ class Etcd:
         self.ask("auth/enable")
         self.token = self.ask("auth/authenticate", name="root", password="root's")["token"]
 
+    def fill(self):
+        """Writes until its quota (--quota-backend-bytes) is used up, which raises its alarm NOSPACE."""
+        with contextlib.suppress(urllib.error.HTTPError):
+            while True:
+                self.ask("kv/put", key=b64("filler"), value=b64("x" * 200_000))
+
+    def make_room(self):
+        """What an administrator does: compact, defrag, alarm disarm."""
+        revision = self.ask("kv/range", key=b64("filler"))["header"]["revision"]
+        self.ask("kv/compaction", revision=revision, physical=True)
+        self.ask("maintenance/defragment")
+        for alarm in self.ask("maintenance/alarm", action="GET")["alarms"]:
+            self.ask("maintenance/alarm", action="DEACTIVATE", **alarm)
+
     def send_signal(self, which):
         self.process.send_signal(which)
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 from etcd_server import Etcd, needs_etcd
@@ -21,12 +22,22 @@ def status(port):
     return {}
 
 
+def health(port):
+    with contextlib.suppress(OSError):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return f"{refused.code} {refused.read().decode()}"
+    return ""
+
+
 class Cluster:
     """One etcd member and three daemons of one job."""
 
-    def __init__(self, job):
+    def __init__(self, job, *etcd_options):
         self.job = job
-        self.etcd = Etcd(job).wait_until_healthy()
+        self.etcd = Etcd(job, options=etcd_options).wait_until_healthy()
         self.ports = [free_port() for _ in range(3)]
         self.daemons = [self.start(port) for port in self.ports]
         self.endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
@@ -104,6 +115,36 @@ class SharedState(unittest.TestCase):
             cluster.wait_for_leader()
             wait_for("agents that are back", cluster.all_back, BACK)
             self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[cluster.etcd.process, *cluster.daemons])
+
+    def test_a_full_etcd_is_named_and_the_job_goes_on_when_it_has_room(self):
+        with Job() as job:
+            cluster = Cluster(job, "--quota-backend-bytes", str(2 << 20))
+            leader = cluster.wait_for_leader()
+            nodes = cluster.nodes("--max-restarts", 3, "--rdzv-lost-timeout", 250)
+            first = job.round(0, 4)
+            cluster.etcd.fill()
+            os.kill(first[1]["pid"], signal.SIGKILL)
+            cluster.ports.append(free_port())
+            cluster.daemons.append(cluster.start(cluster.ports[-1]))  # it cannot even become a candidate
+            for which in (leader, -1):
+                told = wait_for("refused writes", lambda: "space exceeded" in (said := health(cluster.ports[which])) and said, BACK)
+                self.assertRegex(told, "^503 .*etcd's database is full .*etcdctl alarm disarm")
+                self.assertIn("space exceeded", status(cluster.ports[which])["state_stalled"]["why"])
+            for node in nodes:
+                wait_for("the reason in the node's words", lambda: "space exceeded" in node.err.read_text())
+            cluster.etcd.make_room()
+            second = job.round(1, 4)
+            self.assertEqual({line["restart"] for line in second.values()}, {1})
+            for port in cluster.ports:
+                wait_for("healthy daemon", lambda: health(port) == "ok\n", BACK)
+            for which in (leader, -1):
+                said = cluster.daemons[which].err.read_text()
+                for words, count in (("etcd's database is full", 1), ("etcd accepts writes again", 1), ("etcd answers again", 0)):
+                    self.assertEqual(said.count(words), count, said)
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)

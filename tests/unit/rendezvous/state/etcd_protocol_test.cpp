@@ -64,6 +64,10 @@ TEST_CASE("what is no answer to the question is refused") {
     CHECK(code(GrantLease{2}, 400, R"({"error":"etcdserver: no leader","code":14})") == Errc::refused);
     CHECK(code(GrantLease{2}, 502, "<html>") == Errc::unreachable);
     CHECK(code(GrantLease{2}, 500, R"({"error":[1]})") == Errc::unreachable);
+    CHECK(code(GrantLease{2}, 429, R"({"error":"etcdserver: too many requests","code":8})") == Errc::unreachable);
+    for (const unsigned status : {429U, 503U})
+        CHECK(code(Transaction{}, status, R"({"error":"etcdserver: mvcc: database space exceeded","code":8})") ==
+              Errc::limit_exceeded);
     for (const auto* body : {"", "[]", "{}", R"({"ID":"x","TTL":"2"})", R"({"ID":{},"TTL":"2"})", R"({"ID":"5"})",
                              R"({"ID":"5","TTL":"-2"})", R"({"ID":"99999999999999999999","TTL":"2"})"})
         CHECK(code(GrantLease{2}, 200, body) == Errc::bad_frame);

@@ -18,7 +18,8 @@ namespace {
 /// One daemon's core and an etcd that answers at once.
 class Talk {
   public:
-    explicit Talk(EtcdConfig config, test::SimulatedEtcd* etcd = nullptr) : core(std::move(config)), etcd_(etcd) {
+    explicit Talk(EtcdConfig config, test::SimulatedEtcd* etcd = nullptr, Instant start = Instant(1000s))
+        : now(start), core(std::move(config)), etcd_(etcd) {
         take(core.start(now));
     }
 
@@ -35,6 +36,11 @@ class Talk {
                 remarks.push_back(remark->line);
             } else if (const auto* stand_by = std::get_if<StandBy>(&output)) {
                 leader = stand_by->leader;
+                failing.clear();
+            } else if (auto* failed = std::get_if<Failing>(&output)) {
+                failing = std::move(failed->why);
+            } else if (const auto* done = std::get_if<Kept>(&output)) {
+                kept = done->sequence;
             } else if (auto* lead = std::get_if<Lead>(&output)) {
                 ++led;
                 records = std::move(lead->records);
@@ -42,18 +48,21 @@ class Talk {
         }
     }
     void pass(Duration duration) {
-        for (const auto end = now + duration; core.deadline() <= end;) {
+        const auto end = now + duration;
+        while (core.deadline() <= end) {
             now = std::max(now, core.deadline());
             take(core.tick(now));
         }
-        now += duration;
+        now = end;
     }
 
-    Instant now{1000s};
+    Instant now;
     EtcdCore core;
     std::vector<SendToEtcd> asked;
     std::vector<std::string> remarks;
     std::string leader;
+    std::string failing;  ///< what agents are told: until the leader is named
+    std::uint64_t kept = 0;
     std::vector<Record> records;
     int led = 0;
 
@@ -232,4 +241,53 @@ TEST_CASE("a state that is of no use is set aside for people, and no leader read
     next.core.sweep_at_end();  // the job's end takes all keys but these
     next.take(next.core.resign(next.now));
     CHECK((next.led == 1 && next.records.empty() && etcd.key_count() == 2));
+}
+
+TEST_CASE("a full etcd is told of once with the remedy, is no unreachable one, and its room is told of once") {
+    test::SimulatedEtcd etcd;
+    Talk talk(candidate("a:1"), &etcd);
+    talk.pass(1s);
+    REQUIRE(talk.led == 1);
+    etcd.is_full = true;
+    talk.take(talk.core.write(1, {{"k", "v"}}, talk.now));
+    talk.pass(60s);
+    CHECK(talk.led == 1);
+    CHECK(talk.kept == 0);
+    CHECK(talk.failing.find("database space exceeded") != std::string::npos);
+    CHECK(talk.failing.find("etcdctl alarm disarm") != std::string::npos);
+    REQUIRE(talk.remarks.size() == 1);
+    CHECK(talk.remarks[0].starts_with(talk.failing));
+    etcd.is_full = false;
+    talk.pass(1s);
+    CHECK(talk.kept == 1);
+    REQUIRE(talk.remarks.size() == 2);
+    CHECK(talk.remarks[1] == "etcd accepts writes again");
+}
+
+TEST_CASE("a daemon that starts on a full etcd, and one that would lead then, say so until there is a leader") {
+    test::SimulatedEtcd etcd;
+    Talk first(candidate("a:1"), &etcd);
+    Talk second(candidate("b:1"), &etcd);
+    first.pass(1s);
+    second.pass(1s);
+    REQUIRE(second.leader == "a:1");
+    etcd.is_full = true;
+    Talk third(candidate("c:1"), &etcd);
+    third.pass(1s);
+    CHECK(third.failing.find("database space exceeded") != std::string::npos);
+    CHECK(second.failing.empty());  // a follower writes nothing
+    first.take(first.core.resign(first.now));
+    second.pass(1s);
+    CHECK(second.led == 0);
+    CHECK(second.failing.find("database space exceeded") != std::string::npos);
+    // The leader that it knew leads again.
+    etcd.is_full = false;
+    Talk again(candidate("a:1"), &etcd, second.now);
+    second.pass(1s);
+    third.pass(1s);
+    CHECK(again.led == 1);
+    for (const auto* follower : {&second, &third}) {
+        CHECK(follower->leader == "a:1");
+        CHECK(follower->failing.empty());
+    }
 }

@@ -89,6 +89,8 @@ SimulatedEtcd::Response SimulatedEtcd::call(const std::string& path, const std::
     if (!users_.empty() && token.empty()) return refused("etcdserver: user name is empty");
     if (!users_.empty() && !tokens_.contains(token))
         return {401, Json{{"error", "etcdserver: invalid auth token"}, {"code", 16}}.dump()};
+    if (is_full && (path == "/v3/lease/grant" || text.find("request_put") != text.npos))
+        return {429, Json{{"error", "etcdserver: mvcc: database space exceeded"}, {"code", 8}}.dump()};
     if (path == "/v3/lease/grant") {
         const auto ttl = std::max(number(body, "TTL"), ttl_min_s);
         leases_[next_lease_] = {ttl, now + std::chrono::seconds(ttl)};

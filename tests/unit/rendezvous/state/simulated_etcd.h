@@ -27,6 +27,8 @@ class SimulatedEtcd {
     void forget_tokens() { tokens_.clear(); }
     /// Its own leader was elected anew: all leases are prolonged, as etcd does.
     void prolong_leases(Instant now);
+    /// Its NOSPACE alarm: no leases and no transactions that write.
+    bool is_full = false;
     void expire(Instant now);
 
     /// Of a key, "" where there is none.
