@@ -15,6 +15,7 @@
 #include "muster/context.h"
 #include "muster/recoverable.h"
 #include "muster/section.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
@@ -64,8 +65,39 @@ std::string percent(double share) {
     return digits_of("%.2f %%", 100 * share);
 }
 
+/// What a run writes into files of its own.
+struct Records {
+    std::ofstream losses;
+    FileDescriptor steps_taken;  ///< Of all ranks: each line is one write to its end.
+};
+
+Error cannot_write(const std::string& file, const char* option) {
+    return {Errc::io, cat(file, ": cannot be written; name another with ", option)};
+}
+
+Result<Records> open_records(const TrainerOptions& options, const Context& context) {
+    Records records;
+    if (context.rank() == 0 && !options.losses.empty()) {
+        records.losses.open(options.losses, std::ios::app);
+        if (!records.losses) return cannot_write(options.losses, "--losses");
+    }
+    if (!options.steps_taken.empty()) {
+        records.steps_taken =
+            FileDescriptor(::open(options.steps_taken.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+        if (!records.steps_taken.valid()) return cannot_write(options.steps_taken, "--steps-taken");
+    }
+    return records;
+}
+
+/// After progress(), so that the agent knows of each step that is in the file.
+void note_step(const Records& records, const Context& context, std::uint64_t step) {
+    if (!records.steps_taken.valid()) return;
+    const auto line = cat(context.round(), ' ', context.rank(), ' ', step, '\n');
+    if (::write(records.steps_taken.get(), line.data(), line.size()) < 0) std::perror("digits_trainer: --steps-taken");
+}
+
 TrainingEvents events_for(const TrainerOptions& options, const Context& context, std::uint64_t steps,
-                          std::ofstream& losses) {
+                          Records& records) {
     TrainingEvents events;
     events.started = [&context, steps](std::uint64_t step, bool from_memory) {
         say(context, step == 0 ? cat("world ", context.world_size(), ": training from the start, ", steps, " steps")
@@ -76,10 +108,12 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
         pause_if_asked(options);
         die_if_due(options, context, step);
     };
-    events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {
+    events.step_done = [&context, &records](std::uint64_t step, const BatchSums& sums) {
         // At once: what a killed worker has computed is to be seen.
+        auto& losses = records.losses;
         if (losses.is_open()) losses << step << ' ' << digits_of("%.9g", sums.loss / sums.sample_count) << std::endl;
         progress(static_cast<std::int64_t>(step));
+        note_step(records, context, step);
     };
     events.epoch_done = [&context](std::uint64_t epoch, const BatchSums& sums) {
         say(context, cat("epoch ", epoch, ": loss ", digits_of("%.4f", sums.loss / sums.sample_count), ", accuracy ",
@@ -113,18 +147,14 @@ int judge(const TrainerOptions& options, const Context& context, DigitsNetwork& 
 /// The exit code. Everything here belongs to the round of `context`.
 Result<int> run(const TrainerOptions& options, Context& context) {
     const auto digits = MUSTER_TRY(load_digits(options.data));
-    std::ofstream losses;
-    if (context.rank() == 0 && !options.losses.empty()) {
-        losses.open(options.losses, std::ios::app);
-        if (!losses) return Error{Errc::io, cat(options.losses, ": cannot be written; name another with --losses")};
-    }
+    auto records = MUSTER_TRY(open_records(options, context));
     const auto steps = step_count(options.plan, digits.train.size());
     std::optional<Checkpointer> checkpointer;
     if (!options.checkpoint_dir.empty()) {
         checkpointer = MUSTER_TRY(Checkpointer::open(context, {.directory = options.checkpoint_dir}));
     }
     const auto notice = MUSTER_TRY(PreemptionNotice::watch(context));
-    auto trained = MUSTER_TRY(train(options.plan, context.world(), digits, events_for(options, context, steps, losses),
+    auto trained = MUSTER_TRY(train(options.plan, context.world(), digits, events_for(options, context, steps, records),
                                     {.checkpointer = checkpointer ? &*checkpointer : nullptr, .notice = &notice}));
     if (!trained.left) return judge(options, context, trained.network, digits);
     say(context, "preemption notice: state is saved, exiting");

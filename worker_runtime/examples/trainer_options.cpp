@@ -65,6 +65,8 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return parse_count(value, to.plan.leave_at_step); }},
     Option{"--losses", "a file", "rank 0 appends one line per step: number and loss (none)",
            [](const auto& value, auto& to) { return take_text(value, to.losses); }},
+    Option{"--steps-taken", "a file", "each rank appends one line per step: round, rank and step (none)",
+           [](const auto& value, auto& to) { return take_text(value, to.steps_taken); }},
     Option{"--accuracy-min", "percent", "exit code 1 if the test accuracy is lower (0)",
            [](const auto& value, auto& to) { return parse_decimal(value, 0, 100, to.accuracy_min); }},
     Option{"--die-at-step", "a count", "the last rank kills itself before this step, to show a restart (never)",

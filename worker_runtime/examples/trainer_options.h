@@ -14,6 +14,7 @@ struct TrainerOptions {
     std::string data = "worker_runtime/examples/data/digits.csv";
     std::string checkpoint_dir;  ///< Empty: no checkpoints.
     std::string losses;          ///< File that gets a line for each step. Empty: none.
+    std::string steps_taken;     ///< File that gets a line for each step of each rank. Empty: none.
     double accuracy_min = 0;     ///< Minimum percentage of correct test digits. Below it the trainer fails.
     /// For demonstrations: the last rank ends itself by SIGKILL before this step, unless the file `die_once` is there;
     /// it makes the file first, so that the next round lives. 0: never.

@@ -75,8 +75,12 @@ class Trainer(unittest.TestCase):
     def test_a_killed_worker_costs_nothing_but_time(self):
         whole = muster(2)
         broken = run([*MUSTER, "--nproc-per-node=2", "--max-restarts=1", "--checkpoint-dir", str(self.folder / "c"), *TRAINER, *SHORT,
-                      "--checkpoint-every", "7", "--die-at-step", "25", "--die-once", str(self.folder / "died")])
+                      "--checkpoint-every", "7", "--die-at-step", "25", "--die-once", str(self.folder / "died"),
+                      "--steps-taken", str(self.folder / "steps")])
         self.assertTrue((self.folder / "died").exists())
+        taken = [tuple(map(int, line.split())) for line in (self.folder / "steps").read_text().splitlines()]
+        self.assertEqual([step for number, rank, step in taken if (number, rank) == (0, 1)], list(range(1, 26)))
+        self.assertEqual({(number, rank) for number, rank, step in taken if step == 60}, {(1, 0), (1, 1)})
         # A copy is left out while a checkpoint is being written: those of 22 to 25 may be missing, not all since 14.
         self.assertRegex(broken, "continuing from (the agents' copy|the checkpoint) of step (1[4-9]|2[0-5])\\n")
         self.assertEqual(weights(broken), weights(whole))
