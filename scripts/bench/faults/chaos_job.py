@@ -71,7 +71,7 @@ class ChaosJob:
 
     def start_daemon(self, *options):
         self.daemon = self.spawn("daemon", "musterd", "--bind", "127.0.0.1", "--port", self.port, "--state", f"sqlite:{self.folder}/state.db",
-                                 "--allow-faults", *options)
+                                 "--events", self.folder / "events", "--allow-faults", *options)
         self.until("listening musterd", lambda: any("listening" in line for _, line in self.daemon.lines), 20)
 
     def start_node(self, name):
@@ -127,6 +127,10 @@ class ChaosJob:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
             found = re.search(rf'muster_job_lost_steps_total{{job="{self.tag}"}} (\d+)', answer.read().decode())
         return int(found[1]) if found else None
+
+    def events(self):
+        """The lines of the daemon's events."""
+        return (self.folder / "events/events.jsonl").read_text().splitlines()
 
     def story(self, lines=60):
         with self.lock:
