@@ -138,6 +138,35 @@ def report_file():
                before=["sh", "-c", 'exec 9<>"$0/r"; head -c 65536 /dev/zero >&9; exec "$@"', "{place}"])
 
 
+def files_of_a_node():
+    events = [*RUN, "--events"]
+    yield Case("events.full", [*events, "/dev/full", "true"], 0,
+               ["cannot write events to /dev/full: No space left on device; the job continues without them"])
+    yield Case("events.missing", [*events, "{place}/none/e", "true"], 2, ["--events: write events to", "No such file"])
+    yield Case("events.forbidden", [*events, "{place}/d/e", "true"], 2, ["--events: write events to", "Permission denied"],
+               folder("d", 0o555), AS_NOBODY)
+    yield Case("events.slow", [*events, "{place}/e", "true"], 2, ["--events: write events to", "No such device or address"], fifo("e"))
+    yield Case("daemon_events.forbidden", ["--port", "0", "--events", "{place}/d/e"], 78,
+               ["--events: create the directory of events", "Permission denied"], folder("d", 0o555), AS_NOBODY, "musterd")
+    later = "this node's metrics are not updated until a write succeeds"
+    job = ["sh", "-c", f'until grep -q "{later}" "{{place}}/0.err"; do sleep 0.05; done']  # its launcher's stderr
+    # Inodes: the root, then the lock.
+    yield Case("metrics_file.full", [*RUN, "--metrics-file", PLACE, *job], 0,
+               [f"--metrics-file: write {PLACE}/muster_", f"No space left on device; {later}"], before=small_disk("nr_inodes=2"))
+    yield Case("metrics_file.missing", [*RUN, "--metrics-file", "{place}/none", "true"], 78, ["none does not exist; name the directory"])
+    yield Case("metrics_file.forbidden", [*RUN, "--metrics-file", "{place}/d", *job], 0, [f".prom.lock: Permission denied; {later}"],
+               folder("d", 0o555), AS_NOBODY)
+
+
+def own_key():
+    job = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "192.0.2.1:1", "--no-python", "true"]
+    yield Case("key.full", job, 78, ["nodes need a key, and it cannot be made", f"create {PLACE}/.muster: No space left on device"],
+               before=small_disk("nr_inodes=1"), environment={"HOME": PLACE})
+    yield Case("key.missing", job, 78, ["nodes need a key, and it cannot be made", "none/.muster: No such file"], environment={"HOME": "{place}/none"})
+    yield Case("key.forbidden", job, 78, [".muster/key may be used by others"], write(".muster/key", "x" * 40))
+    yield Case("key.slow", job, 78, [".muster/key is no file"], fifo(".muster/key"))
+
+
 def private_files():
     secret = {"MUSTER_SECRET_FILE": "{place}/s"}
     for program, words in (("muster", [*RUN, "true"]), ("musterd", ["--port", "0"])):
@@ -204,5 +233,6 @@ def kernel():
 
 
 def all_cases():
-    for group in (config_file, program_file, log_directory, report_file, private_files, certificates, state_file, flight_records, checkpoints, kernel):
+    for group in (config_file, program_file, log_directory, report_file, files_of_a_node, own_key, private_files, certificates, state_file,
+                  flight_records, checkpoints, kernel):
         yield from group()
