@@ -1,5 +1,7 @@
 #include "rendezvous/base/check.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +11,8 @@ namespace muster::detail {
 
 void check_failed(const char* condition, const char* file, int line, const std::string& values) {
     flush_log(1s);  // what led here is on its way to the same stream
-    std::fprintf(stderr, "muster: bug at %s:%d: (%s) does not hold [%s]\n", file, line, condition, values.c_str());
+    std::fprintf(stderr, "%smuster: bug at %s:%d: (%s) does not hold [%s]\n", line_time(STDERR_FILENO).c_str(), file,
+                 line, condition, values.c_str());
     std::fflush(stderr);
     std::abort();
 }

@@ -1,9 +1,8 @@
 #include "rendezvous/base/error.h"
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 
+#include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/process_limit.h"
 #include "rendezvous/base/text/enumerator.h"
@@ -79,9 +78,7 @@ Error error_from_shortage(int number, std::string_view what) {
 }
 
 void throw_exception_from_error(const Error& error, const boost::source_location& where) {
-    std::fprintf(stderr, "muster: bug: value() of a failed result at %s:%u: %s\n", where.file_name(),
-                 static_cast<unsigned>(where.line()), describe(error).c_str());
-    std::abort();
+    detail::check_failed("the result has a value", where.file_name(), static_cast<int>(where.line()), describe(error));
 }
 
 }  // namespace muster

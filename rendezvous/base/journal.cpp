@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -178,6 +179,11 @@ bool is_journal_stream(std::string_view journal_stream, int fd) {
     if (parts.size() != 2 || !parse_number(parts[0], device) || !parse_number(parts[1], inode)) return false;
     struct stat facts {};
     return ::fstat(fd, &facts) == 0 && facts.st_dev == device && facts.st_ino == inode;
+}
+
+bool has_own_time(int fd) {
+    const char* const stream = std::getenv("JOURNAL_STREAM");
+    return ::isatty(fd) == 1 || (stream != nullptr && is_journal_stream(stream, fd));
 }
 
 bool open_journal(std::string_view program, std::string_view journal_stream, const std::string& socket_path) {

@@ -19,6 +19,10 @@ std::string journal_field(std::string_view name, std::string_view value);
 /// True when `fd` is the stream that `journal_stream` ("DEVICE:INODE", $JOURNAL_STREAM) names.
 bool is_journal_stream(std::string_view journal_stream, int fd);
 
+/// True where lines need no time (log.h): `fd` is a terminal, which somebody watches, or the journal, which has its
+/// own.
+bool has_own_time(int fd);
+
 /// Where stderr is the journal's: what is logged goes to the journal's socket from now on, as records of `program`
 /// (SYSLOG_IDENTIFIER). `socket_path` is for tests. Once in a process, before it starts threads.
 bool open_journal(std::string_view program, std::string_view journal_stream,

@@ -151,8 +151,7 @@ void set_log_listener(std::function<void(std::string_view)> wanted) {
 }
 
 std::string line_time(int fd) {
-    const char* const journal = std::getenv("JOURNAL_STREAM");
-    if (::isatty(fd) == 1 || (journal != nullptr && is_journal_stream(journal, fd))) return {};
+    if (has_own_time(fd)) return {};
     spdlog::memory_buf_t text;
     spdlog::pattern_formatter(std::string(time_pattern), spdlog::pattern_time_type::local, "")
         .format(spdlog::details::log_msg({}, spdlog::level::off, {}), text);

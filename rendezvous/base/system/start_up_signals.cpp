@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+
+#include "rendezvous/base/journal.h"
 
 namespace muster {
 
@@ -18,12 +21,20 @@ constexpr Known known[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT,
 constexpr int exit_code_base = 128;
 
 const StartUpAnswer* own_answer = nullptr;
+bool needs_time = true;
 
 /// A line of at most 255 bytes, made without memory from the heap.
 class Line {
   public:
     void add(const char* text) {
         for (; *text != '\0' && size_ < sizeof bytes_; ++text) bytes_[size_++] = *text;
+    }
+    /// The last `digits` of a number, and the text behind it.
+    void add(unsigned number, int digits, const char* text) {
+        char bytes[5] = {};
+        for (int i = digits; i-- > 0; number /= 10) bytes[i] = static_cast<char>('0' + number % 10);
+        add(bytes);
+        add(text);
     }
     void write() const {
         std::size_t written = 0;
@@ -40,10 +51,26 @@ class Line {
     std::size_t size_ = 0;
 };
 
+/// Without the C library's calendar, which takes locks.
+void add_utc(Line& line) {
+    using namespace std::chrono;
+    const auto now = floor<milliseconds>(system_clock::now());
+    const year_month_day date(floor<days>(now));
+    const hh_mm_ss time(now - floor<days>(now));
+    line.add(static_cast<unsigned>(static_cast<int>(date.year())), 4, "-");
+    line.add(static_cast<unsigned>(date.month()), 2, "-");
+    line.add(static_cast<unsigned>(date.day()), 2, "T");
+    line.add(static_cast<unsigned>(time.hours().count()), 2, ":");
+    line.add(static_cast<unsigned>(time.minutes().count()), 2, ":");
+    line.add(static_cast<unsigned>(time.seconds().count()), 2, ".");
+    line.add(static_cast<unsigned>(time.subseconds().count()), 3, "+00:00 ");
+}
+
 /// Runs in a signal handler, so it calls only functions that are safe there. The default action is back already: the
 /// same signal, sent again, ends a process whose stderr takes nothing.
 void answer(int number) {
     Line line;
+    if (needs_time) add_utc(line);
     line.add(own_answer->program);
     line.add(": ");
     for (const auto& one : known)
@@ -70,6 +97,7 @@ void answer_start_up_signals(const StartUpAnswer& given) {
             if (other.number != one.number) ::sigaddset(&action.sa_mask, other.number);
         ::sigaction(one.number, &action, nullptr);
     }
+    needs_time = !has_own_time(STDERR_FILENO);
 }
 
 void end_start_up_signals() {

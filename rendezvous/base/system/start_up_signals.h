@@ -16,9 +16,10 @@ struct StartUpAnswer {
 };
 
 /// Handles SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGXCPU from now on, except those that are ignored.
-/// The handler writes one line to stderr and ends the process. `answer` must have static storage duration. Safe before
-/// static initialisers: main.cpp of a program calls it from a constructor with priority 101, which runs before all
-/// others of the program. The signal mask does not change, so that children inherit the one that the program got.
+/// The handler writes one line to stderr, which begins with the time as other lines do (log.h), but in UTC, and ends
+/// the process. `answer` must have static storage duration. Safe before static initialisers: main.cpp of a program
+/// calls it from a constructor with priority 101, which runs before all others of the program. The signal mask does not
+/// change, so that children inherit the one that the program got.
 void answer_start_up_signals(const StartUpAnswer& answer);
 
 /// Gives the default back to each of these signals that still has the handler above. Call it when the program's own

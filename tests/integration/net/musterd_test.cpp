@@ -7,14 +7,17 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 
 #include "agent/process/signal_handlers.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/text/utc.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/end_with_test.h"
+#include "tests/support/line_times.h"
 #include "tests/support/other_user.h"
 #include "tests/support/scratch_folder.h"
 
@@ -162,9 +165,19 @@ TEST_CASE("a signal to a musterd that still reads its options ends it with a sen
     const auto until = std::chrono::steady_clock::now() + 20s;
     while (!agent::handles_signal(daemon.pid(), SIGTERM) && std::chrono::steady_clock::now() < until) {
     }
+    const auto utc = [] {
+        return utc_text(
+            std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()),
+            "%Y-%m-%dT%H:%M:%S");
+    };
+    const auto before = utc();
     CHECK(daemon.end(SIGTERM) == 143);
-    CHECK(daemon.read_until("\n") ==
+    const auto line = daemon.read_until("\n");
+    CHECK(test::without_times(line) ==
           "musterd: SIGTERM during start-up; no job was served. To serve jobs, start musterd again.\n");
+    INFO(line);
+    CHECK((before <= line.substr(0, before.size()) && line.substr(0, before.size()) <= utc()));
+    CHECK(line.substr(before.size() + 4).starts_with("+00:00 "));
 }
 
 TEST_CASE("an option that musterd does not understand is named, and ends it with 2; a port in use with 78") {

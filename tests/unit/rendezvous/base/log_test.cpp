@@ -7,10 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <regex>
 #include <sstream>
 
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
 #include "tests/support/line_times.h"
@@ -88,6 +92,26 @@ TEST_CASE("each line that no terminal shows begins with the time: of the log, of
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) CHECK(line.substr(23, 7) == "+05:30 ");
     CHECK(line_time(stderr_pipe.out.get()).size() == 30);
+}
+
+TEST_CASE("what a bug prints begins with the time, too") {
+    for (const bool is_result : {false, true}) {
+        Pipe stderr_pipe;
+        const auto child = with_stderr(stderr_pipe, [is_result] {
+            ::signal(SIGABRT, SIG_DFL);  // Catch's handler reports for its own process.
+            if (is_result) (void)Result<int>(Error{Errc::timed_out, "no answer"}).value();
+            MUSTER_CHECK(is_result, 7);
+        });
+        const auto text = stderr_pipe.rest();
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+        INFO(text);
+        const auto* const what = is_result ? R"(\(the result has a value\) does not hold \[timed_out: no answer\])"
+                                           : R"(\(is_result\) does not hold \[7\])";
+        CHECK(std::regex_match(text,
+                               std::regex(cat(test::line_time_pattern, R"(muster: bug at \S+:\d+: )", what, "\n"))));
+    }
 }
 
 TEST_CASE("a terminal shows notices without the time, and so does the journal, which has its own") {
