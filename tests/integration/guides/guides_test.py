@@ -196,6 +196,17 @@ class Texts(unittest.TestCase):
             known = set(re.findall(r"^  (?:-\w \[ )?(--[\w-]+)", text, flags=re.MULTILINE))
             self.assertEqual(listed, known, guide)
 
+    def test_no_variable_of_the_sources_or_of_a_table_is_unknown_to_muster(self):
+        """muster warns of a MUSTER_* variable that nothing reads, so never of one that it gives to workers."""
+        rows = "\n".join(re.findall(r"^\| (`MUSTER_[^|]*)\|", "\n".join(path.read_text() for path in DOCUMENTS), re.MULTILINE))
+        names = set(re.findall(r'"(MUSTER_[A-Z_]+)[="]', sources())) | set(re.findall(r"`(MUSTER_[A-Z_]+)", rows))
+        options = {option[2:].upper().replace("-", "_") for option in re.findall(r"--[a-z-]+", help_of(str(BUILD / "bin/muster")))}
+        given = {name for name in names if name.removeprefix("MUSTER_") not in options} | {"MUSTER_QQQQQQQQ"}
+        with Scratch() as scratch:
+            scratch.write("train.conf", "no-python = yes\nprogram = /bin/true\n")
+            _, output = scratch.run("muster config check train.conf", **dict.fromkeys(given, "1"))
+        self.assertEqual(re.findall(r"(MUSTER_\w+) is set, but", output), ["MUSTER_QQQQQQQQ"], output)
+
     def test_functions_that_guides_name_exist(self):
         code = sources()
         wrong = [f"{guide.relative_to(REPOSITORY)}: {name}()" for guide in GUIDES if guide.parent.name in FOLDERS
