@@ -1,7 +1,6 @@
 #include "agent/driver/metrics_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "agent/commands/command_address.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/system/lock_file.h"
 #include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
@@ -57,12 +57,11 @@ bool is_at(const FileDescriptor& file, const std::string& path) {
            held.st_ino == there.st_ino;
 }
 
-/// The lock ends with the descriptor. Invalid with errno; EWOULDBLOCK: another process has it. `flags`: O_CREAT or 0.
+/// As open_locked(). An agent of another user on this host may look at it, too.
 FileDescriptor lock_for(const std::string& path, int flags) {
     const auto name = lock_of(path);
-    FileDescriptor file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0644));
-    if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
-    if (is_at(file, name)) return file;
+    auto file = open_locked(name, flags, 0644);
+    if (!file.valid() || is_at(file, name)) return file;
     // Its owner has just removed it.
     errno = EWOULDBLOCK;
     return {};

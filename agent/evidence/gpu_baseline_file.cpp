@@ -1,7 +1,6 @@
 #include "agent/evidence/gpu_baseline_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/base/system/lock_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -22,13 +22,12 @@ constexpr std::size_t file_bytes_max = 16 * 1024;
 constexpr int files_max = 100;
 
 /// Whose agent lives cannot be opened so. Anybody may write to that directory, so the owner counts.
-FileDescriptor open_locked(const std::string& path, int flags) {
-    FileDescriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600));
+FileDescriptor open_own(const std::string& path, int flags) {
+    auto file = open_locked(path, flags);
     struct stat facts {};
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return {};
     const bool ours = S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid();
-    if (!ours || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
-    return file;
+    return ours ? std::move(file) : FileDescriptor();
 }
 
 GpuBaseline read_baseline(const FileDescriptor& file) {
@@ -62,7 +61,7 @@ GpuBaseline GpuBaselineFile::take_over(const GpuBaseline& own) {
     for (std::filesystem::directory_iterator entry(directory_, failure), end; !failure && entry != end;
          entry.increment(failure)) {
         if (!entry->path().filename().string().starts_with(prefix_) || ++looked_at > files_max) continue;
-        const auto file = open_locked(entry->path(), 0);
+        const auto file = open_own(entry->path(), 0);
         if (!file.valid()) continue;
         bool is_used = false;
         for (const auto& [uuid, bytes] : read_baseline(file)) {
@@ -79,7 +78,7 @@ GpuBaseline GpuBaselineFile::take_over(const GpuBaseline& own) {
 
 void GpuBaselineFile::keep(const GpuBaseline& baseline) {
     if (baseline.empty()) return;
-    if (!file_.valid()) file_ = open_locked(path_, O_CREAT);
+    if (!file_.valid()) file_ = open_own(path_, O_CREAT);
     std::string text;
     for (const auto& [uuid, bytes] : baseline) text += cat(uuid, ' ', bytes, '\n');
     if (!file_.valid() || ::ftruncate(file_.get(), 0) != 0) return;

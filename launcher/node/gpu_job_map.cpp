@@ -27,7 +27,8 @@ namespace {
 constexpr Duration lock_limit = 1s;
 constexpr std::size_t file_bytes_max = 64 << 10;
 
-/// The lock ends with the descriptor. Invalid with errno.
+/// The lock ends with the descriptor. Invalid with errno. The directory itself is locked, so that only files of GPUs
+/// lie in it. (Linux locks a directory of NFS for this host alone, where all writers of these files are.)
 FileDescriptor lock_directory(const std::string& directory) {
     FileDescriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto last = std::chrono::steady_clock::now() + lock_limit;

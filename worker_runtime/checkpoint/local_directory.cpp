@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/system/lock_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/files/verify.h"
 #include "worker_runtime/checkpoint/format/names.h"
@@ -125,8 +125,8 @@ std::vector<OfferedSnapshot> LocalDirectory::take(std::size_t most) {
     for (const auto& name : *names) {
         if (copies.size() == most) break;
         const auto path = cat(folder_, '/', name);
-        FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;  // removed, or in use elsewhere
+        auto file = open_locked(path);
+        if (!file.valid()) continue;  // removed, or in use elsewhere
         auto copy = read_copy(path, file.get());
         if (!copy) {
             log(LogLevel::warning, copy.error().context, "; the other sources are used");

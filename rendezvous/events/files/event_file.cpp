@@ -1,7 +1,6 @@
 #include "rendezvous/events/files/event_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/system/lock_file.h"
 #include "rendezvous/base/system/output_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/events/event.h"
@@ -177,16 +177,16 @@ Result<std::unique_ptr<EventFile>> EventFile::open(const std::string& path, Rota
 Result<std::unique_ptr<EventFile>> EventFile::open_in(const std::string& directory, Rotation rotation) {
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
         return error_from_errno(errno, cat("create the directory of events ", directory));
-    // A file of its own: NFS locks only what is open for writing, and anybody who may read the directory could lock it.
-    // Not each file system has locks. Where there are none, nothing is lost without them.
+    // A file of its own, because anybody who may read the directory could lock that.
     const auto name = cat(directory, "/lock");
-    FileDescriptor lock(::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    auto lock = open_locked(name, O_CREAT);
+    if (!lock.valid() && errno == EWOULDBLOCK)
+        return Error{Errc::invalid_argument,
+                     cat("another musterd writes its events to ", directory, "; name a directory of its own")};
+    // Not each file system has locks. Where there are none, nothing is lost without them.
     if (!lock.valid())
         log(LogLevel::warning, "cannot lock ", name, ": ", errno_text(errno),
             "; nothing keeps another musterd from writing its events there, too");
-    else if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return Error{Errc::invalid_argument,
-                     cat("another musterd writes its events to ", directory, "; name a directory of its own")};
     auto file = open(cat(directory, "/events.jsonl"), rotation);
     if (file) (*file)->lock_ = std::move(lock);
     return file;

@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "agent/driver/worker_metrics.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/step_buckets.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
 
 using namespace muster;
 using agent::MetricsFile;
@@ -101,22 +103,20 @@ TEST_CASE("a directory that does not exist is an error at the start, and later a
     CHECK(read_file(path) == file_of(2));
 }
 
-TEST_CASE("a full disk leaves the last page and no draft, and is no error at the start") {
+TEST_CASE("a page that cannot be written whole leaves the last one and no draft, and is no error at the start") {
     const MetricsFolder folder;
     const auto path = folder.path / "job.prom";
-    // What stands in the draft's place fails the write as a full disk does: the page is not there as a whole.
-    const auto fill = [&folder] { fs::create_directories(folder.path / "job.prom.new" / "inner"); };
-    const auto make_room = [&folder] { fs::remove_all(folder.path / "job.prom.new"); };
-    fill();
+    std::optional<test::FileSizeLimit> limit(file_of(0).size() / 2);
     const auto file = opened(path, 0);
     CHECK_FALSE(fs::exists(path));
-    make_room();
+    limit.reset();
     write_page(*file, 1);
     CHECK(read_file(path) == file_of(1));
-    fill();
+    limit.emplace(file_of(2).size() / 2);
     write_page(*file, 2);
     CHECK(read_file(path) == file_of(1));
-    make_room();
+    CHECK(folder.count() == 2);
+    limit.reset();
     write_page(*file, 3);
     CHECK(read_file(path) == file_of(3));
     CHECK(folder.count() == 2);

@@ -1,8 +1,6 @@
 #include "agent/evidence/flight_files.h"
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -66,14 +65,10 @@ TEST_CASE("a file that cannot be written whole is an error that names it, and is
     const test::ScratchFolder folder;
     FlightFiles files;
     const auto memory = memory_with(std::string(1000, 'x'));
-    rlimit before{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-    const rlimit few{.rlim_cur = 100, .rlim_max = before.rlim_max};
-    const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &few) == 0);
-    const auto kept = files.keep(memory.get(), folder / "a.ring");
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
-    ::signal(SIGXFSZ, handler);
+    const auto kept = [&] {
+        const test::FileSizeLimit limit(100);
+        return files.keep(memory.get(), folder / "a.ring");
+    }();
     REQUIRE(kept.has_error());
     CHECK(kept.error().context.find(cat("write the flight record ", folder / "a.ring")) != std::string::npos);
     CHECK(fs::is_empty(folder.string()));

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string_view>
 
 #include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -14,9 +16,10 @@ using namespace muster::agent;
 namespace {
 
 /// An agent that keeps this and dies without an end.
-void die_with(const std::string& directory, const GpuBaseline& baseline) {
+void die_with(const std::string& directory, const GpuBaseline& baseline, rlim_t room = RLIM_INFINITY) {
     const auto agent = ::fork();
     if (agent == 0) {
+        const test::FileSizeLimit limit(room);
         GpuBaselineFile file(directory);
         file.keep(baseline);
         ::_exit(0);
@@ -41,6 +44,12 @@ TEST_CASE("what a dead agent found before its workers is taken over once, for th
     CHECK(file.take_over({{"GPU-a", 1000}}) == GpuBaseline{{"GPU-a", 200}});
     CHECK(is_empty(folder));
     CHECK(file.take_over({{"GPU-a", 1000}}).empty());
+}
+
+TEST_CASE("a baseline that a full disk cuts is none, not a smaller one") {
+    const test::ScratchFolder folder;
+    die_with(folder.string(), {{"GPU-a", 300}}, std::string_view("GPU-a 30").size());
+    CHECK(GpuBaselineFile(folder.string()).take_over({{"GPU-a", 1000}}).empty());
 }
 
 TEST_CASE("an agent that lives keeps its own, and leaves nothing behind") {

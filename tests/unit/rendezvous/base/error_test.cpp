@@ -1,11 +1,10 @@
 #include "rendezvous/base/error.h"
 
-#include <sys/resource.h>
-
 #include <cerrno>
 
 #include "rendezvous/base/kernel/process_limit.h"
 #include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
 
 using namespace muster;
 
@@ -21,12 +20,8 @@ TEST_CASE("context is put in front") {
 }
 
 TEST_CASE("a file that may not grow is told with the limit and what to do") {
-    rlimit before{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-    const rlimit few{.rlim_cur = 4096, .rlim_max = before.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &few) == 0);
+    const test::FileSizeLimit limit(4096);
     const Error error = error_from_errno(EFBIG, "write the report r.json");
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
     CHECK(error.code == Errc::limit_exceeded);
     CHECK(error.context ==
           "write the report r.json: File too large: this process may write files of at most 4096 bytes; raise ulimit "

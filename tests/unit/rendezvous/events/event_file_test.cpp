@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/other_user.h"
 #include "tests/support/scratch_folder.h"
 
@@ -31,22 +31,6 @@ std::string read(const std::string& path) {
 std::string line(int number, std::size_t size = 20) {
     return cat("{\"number\":", number, ",\"fill\":\"", std::string(size, 'x'), "\"}\n");
 }
-
-/// Files of this process may not grow beyond this while it lives: the next write fails as on a full disk.
-struct FileSizeLimit {
-    explicit FileSizeLimit(rlim_t bytes) {
-        ::getrlimit(RLIMIT_FSIZE, &before);
-        const rlimit now{bytes, before.rlim_max};
-        ::setrlimit(RLIMIT_FSIZE, &now);
-        was = std::signal(SIGXFSZ, SIG_IGN);
-    }
-    ~FileSizeLimit() {
-        ::setrlimit(RLIMIT_FSIZE, &before);
-        std::signal(SIGXFSZ, was);
-    }
-    rlimit before{};
-    void (*was)(int) = nullptr;
-};
 
 /// This process can open no file while it lives.
 struct NoDescriptors {
@@ -175,7 +159,7 @@ TEST_CASE("on a full disk whole lines stay, and a record tells how many were dro
     const auto file = EventFile::open(folder / "events");
     REQUIRE(file.has_value());
     {
-        const FileSizeLimit limit(line(0).size() * 2 + 5);
+        const test::FileSizeLimit limit(line(0).size() * 2 + 5);
         for (int i = 0; i < 5; ++i) {
             (*file)->add(line(i));
             REQUIRE((*file)->flush(10s));
