@@ -18,8 +18,8 @@ class Round:
 
 
 def rounds_told(events):
-    """Round number -> Round, from the lines of `musterd --events`. A cut line is left out."""
-    rounds, known = {}, {}
+    """Round number -> Round, from the lines of `musterd --events`. Their order tells of which round an event is. A cut line is left out."""
+    rounds, known, now = {}, {}, Round()
     for line in events:
         try:
             event = json.loads(line)
@@ -29,10 +29,8 @@ def rounds_told(events):
         node = data.get("host"), data.get("pid")
         if kind == "node.joined":
             known[data["node"]] = node
-        if "round" not in data:
-            continue
-        now = rounds.setdefault(data["round"], Round())
-        if kind == "round.sealed":
+        elif kind == "round.sealed":
+            now = rounds[data["round"]] = Round()
             now.nodes = [known.get(one) for one in numbers(data.get("members", ""))]
         elif kind == "round.stepping":
             now.seen = True

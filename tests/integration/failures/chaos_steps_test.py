@@ -25,7 +25,7 @@ def joined(node, name):
 
 
 def ended(number, step, *between, members="1-2"):
-    """The events of a round whose last step the daemon takes for `step`."""
+    """The events of a round whose last step is `step` by the daemon."""
     return [event("round.sealed", number, members=members), event("round.stepping", number), event("round.ended", number), *between,
             event("round.drained", number, step=step)]
 
