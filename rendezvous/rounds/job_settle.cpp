@@ -135,7 +135,10 @@ bool Job::settle_ended(const Turn& turn) {
 }
 
 void Job::settle_gathering(const Turn& turn) {
-    if (may_seal(turn)) return seal(turn);
+    if (may_seal(turn)) {
+        take_events(turn);  // Those up to here are of the last round.
+        return seal(turn);
+    }
     const auto hold = hold_at(turn.now);
     if (std::exchange(hold_told_, hold) != hold) waiting_changed_ = true;
 }

@@ -76,10 +76,12 @@ void JobReplay::take(const Event& event) {
             knows_places_ = false;
             return;
         case EventKind::round_ended:
+            note_round(event);
             move_all("running", "draining");
             phase_ = facts.outcome.empty() ? "draining" : "ending";
             return;
         case EventKind::round_drained:
+            note_round(event);
             move_all({}, "waiting");
             phase_ = "gathering";
             return;
@@ -87,6 +89,12 @@ void JobReplay::take(const Event& event) {
         default: break;
     }
     if (facts.nodes_max >= 0) terms_ = facts;
+}
+
+/// Also where the next round is sealed in the same turn.
+void JobReplay::note_round(const Event& event) {
+    if (event.round != round_)
+        misplaced_ += cat(type_name(event.kind), " of round ", round_, " has round ", event.round, "; ");
 }
 
 /// The last node of a round may be gone, and the next one is still awaited.
@@ -109,6 +117,7 @@ bool JobReplay::waits_for_else(const std::string& status, Instant now) {
 
 std::string JobReplay::difference(const nlohmann::json& job, Instant now) {
     Comparison told;
+    told.text = misplaced_;
     told.compare("phase", job["phase"].get<std::string>(), phase());
     told.compare("round", job["round"].get<Round>(), round_);
     told.compare("restarts", job["restarts_used"].get<std::int64_t>(), restarts_used_);

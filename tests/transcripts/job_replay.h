@@ -35,11 +35,13 @@ class JobReplay {
     };
     [[nodiscard]] std::string difference(const nlohmann::json& one, const Node& node) const;
     void seal(const EventFacts& facts);
+    void note_round(const Event& event);
     [[nodiscard]] bool waits_for_else(const std::string& status, Instant now);
     void move_all(std::string_view from, std::string_view to);
 
     std::string phase_ = "gathering";
     Round round_ = no_round;
+    std::string misplaced_{};  ///< Events of a round's end that have another round's number.
     std::int64_t restarts_used_ = 0;
     EventFacts terms_{};
     std::string waiting_for_{};
