@@ -27,8 +27,6 @@ constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
 constexpr Duration small_enough = 300ms;
 /// No further message begins so near to the end of the test.
 constexpr Duration last_message = 400ms;
-/// Between two nodes of one host, whose way is none of a network.
-constexpr std::int64_t loopback_mtu = 65536;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
 /// The time of one all-reduce in microseconds, or its failure.

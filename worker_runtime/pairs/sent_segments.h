@@ -41,6 +41,10 @@ SentByConnection sent_segments();
 /// that sent most. A connection that closed meanwhile does not count.
 SentSegments sent_since(const SentByConnection& before, const SentByConnection& now);
 
+/// Between two nodes of one host the kernel tells at least this `mtu` (65,535 over IPv4, 65,536 over IPv6); no network
+/// has it.
+inline constexpr std::int64_t loopback_mtu = 65535;
+
 /// A link fails if more than so many of 1,000 segments are lost.
 inline constexpr int lost_permille_max = 3;
 
