@@ -133,7 +133,9 @@ std::string take_node_count(PairsOrder& pairs, const Environment& environment) {
     if (const auto* nothing = std::get_if<NothingToDo>(&parsed)) return nothing->line;
     const auto* launch = std::get_if<Launch>(&parsed);
     if (launch == nullptr || launch->config.nodes_min != launch->config.nodes_max) return {};
-    const bool has_conf = environment.contains("MUSTER_RDZV_CONF") || environment.contains("PET_RDZV_CONF");
+    const auto is_conf = [](const auto& value) { return value.first->name == "rdzv-conf"; };
+    const bool has_conf = environment.contains("MUSTER_RDZV_CONF") || environment.contains("PET_RDZV_CONF") ||
+                          (file && std::ranges::any_of(file->values, is_conf));
     const auto count = static_cast<int>(launch->config.nodes_max);
     if (count == 1 || (launch->config.backend == Backend::c10d && !has_conf)) pairs.node_count = count;
     return {};

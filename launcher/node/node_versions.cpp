@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "launcher/host/gpu_count.h"
 #include "rendezvous/base/kernel/first_line.h"
@@ -48,7 +49,9 @@ std::vector<native::VersionFact> node_versions(const Environment& environment, c
     if (::uname(&kernel) == 0) add("the kernel", kernel.release);
     add("the NVIDIA driver", first_line(root + "/sys/module/nvidia/version"));
     if (const auto gpus = host_gpu_count(root); gpus > 0) add("the GPUs", cat(gpus, gpus == 1 ? " GPU" : " GPUs"));
-    std::string prefix(value_or_empty(environment, "VIRTUAL_ENV"));
+    const std::filesystem::path python(value_or_empty(environment, "PYTHON_EXEC"));
+    auto prefix = python_prefix(python.parent_path().string());
+    if (prefix.empty()) prefix = value_or_empty(environment, "VIRTUAL_ENV");
     if (prefix.empty()) prefix = value_or_empty(environment, "CONDA_PREFIX");
     if (prefix.empty()) prefix = python_prefix(value_or_empty(environment, "PATH"));
     for (const auto& [name, version] : python_packages(prefix)) {

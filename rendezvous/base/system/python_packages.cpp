@@ -29,13 +29,14 @@ void add_packages(const fs::path& folder, std::map<std::string, std::string>& fo
 std::map<std::string, std::string> python_packages(const std::string& prefix) {
     std::map<std::string, std::string> found;
     if (prefix.empty()) return found;
-    // Of a distribution's Python pip installs below /usr/local.
-    if (prefix == "/usr") found = python_packages("/usr/local");
     std::error_code failure;
     for (fs::directory_iterator python(prefix + "/lib", failure), end; !failure && python != end;
          python.increment(failure))
         if (python->path().filename().string().starts_with("python3"))
             for (const char* folder : {"site-packages", "dist-packages"}) add_packages(python->path() / folder, found);
+    // Of a distribution's Python pip installs below /usr/local, which comes first in sys.path.
+    if (prefix == "/usr")
+        for (auto& [name, version] : python_packages("/usr/local")) found[name] = std::move(version);
     return found;
 }
 
