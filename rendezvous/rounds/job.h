@@ -116,8 +116,8 @@ class Job {
     [[nodiscard]] Instant deadline() const;
     /// True when the job is over and acknowledged (or timed out), or has permanently no members: the server drops it.
     [[nodiscard]] bool forgotten() const { return forgotten_; }
-    /// Neither over nor only remembered: workers of it may run, here or soon.
-    [[nodiscard]] bool is_alive() const { return !ending_ && !members_.empty(); }
+    /// Neither over nor only remembered: workers of it, or of its next run, may run, here or soon.
+    [[nodiscard]] bool is_alive() const;
     [[nodiscard]] bool knows(Incarnation incarnation) const { return members_.contains(incarnation); }
     /// Without a secret: whether this agent's membership permits the command.
     [[nodiscard]] bool may_command(Incarnation incarnation, const native::Command& command) const;

@@ -53,6 +53,11 @@ bool Job::hold_back(const Arrival& arrival, const native::Join& join, const Turn
     return true;
 }
 
+bool Job::is_alive() const {
+    return (!ending_ && !members_.empty()) ||
+           std::ranges::any_of(held_, [](const auto& entry) { return entry.second.anew; });
+}
+
 /// The join of an agent whose earlier connection holds one already is said again, and held again, on the newer one.
 bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
     const auto found = std::ranges::find_if(held_, [&](const auto& entry) {

@@ -306,8 +306,9 @@ void Server::Implementation::hear(Connections::iterator from, const native::Join
     auto* entry = find(from->second);
     const auto& id = from->second.hello->job;
     if (entry == nullptr && join.last_round == no_round) why = too_few_connections(id, join, config_);
-    const bool needs_store = join.terms.fixed_world && (entry == nullptr || !entry->job.is_alive());
-    if (why.empty() && needs_store) why = store_in_use(id, config_, jobs());
+    // One that comes back has a running job, or hears of its end.
+    const bool is_new = join.last_round == no_round && (entry == nullptr || !entry->job.is_alive());
+    if (why.empty() && join.terms.fixed_world && is_new) why = store_in_use(id, config_, jobs());
     if (!why.empty()) return refuse(from, RefusalReason::limit, std::move(why), turn);
     entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;

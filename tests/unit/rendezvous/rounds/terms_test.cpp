@@ -165,6 +165,22 @@ TEST_CASE("a static job that is over, or that the daemon is not embedded for, ke
     CHECK(store_in_use("b", config, {}).empty());
 }
 
+TEST_CASE("a static job that comes back is not refused, and its next run keeps another one away before it begins") {
+    auto alone = job_of(1);
+    alone.terms.nodes_max = 1;
+    alone.terms.fixed_world = true;
+    auto back = alone;
+    back.last_round = 0;
+    NarrowDaemon daemon(1000);
+    CHECK(daemon.refusal_of("b", alone).empty());
+    CHECK(daemon.refusal_of("a", back).empty());
+    NarrowDaemon lingering(1000);
+    CHECK(lingering.refusal_of("a", alone).empty());
+    lingering.server.step(Received{1, native::WorkersSucceeded{0}}, lingering.now);
+    CHECK(lingering.refusal_of("a", alone).empty());  // It waits for the end of the run before it.
+    CHECK_FALSE(lingering.refusal_of("b", alone).empty());
+}
+
 TEST_CASE("a node whose terms are another job's hears of these, and not of the daemon's connections") {
     NarrowDaemon daemon(3);
     CHECK(daemon.refusal_of("job", job_of(3)).empty());
