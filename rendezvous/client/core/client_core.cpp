@@ -190,7 +190,7 @@ void ClientCore::on(const ConnectionOpened& input, Instant now) {
     opened_at_ = now;
     link_received_at_ = now;
     link_answered_ = false;
-    follower_stall_.clear();
+    early_stall_ = {};
     held_back_since_.reset();  // the daemon announces it again on each connection
     lines_.stalled({});
     offset_.forget_at_next_sample();
@@ -380,9 +380,9 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     if (!ever_received_) ++uncounted_;
     leave_not_acknowledged();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
-    const bool tells_why = nobody && !follower_stall_.empty();
+    const bool tells_why = nobody && !early_stall_.why.empty();
     tried_ = cat(describe(endpoint()), tells_why
-                                           ? cat(" serves no job, because it cannot write its state: ", follower_stall_)
+                                           ? cat(" serves no job, because it cannot write its state: ", early_stall_.why)
                                        : nobody ? std::string(" is not the leader and knows no leader")
                                                 : cat(" is not the leader; the leader is ", told.leader));
     lines_.no_answer(tells_why ? WaitingLines::Reached::follower : WaitingLines::Reached::a_peer, tried_, now);

@@ -347,7 +347,7 @@ class ClientCore {
     Instant opened_at_;
     Instant link_received_at_;    ///< when something was received on this connection, or it was opened
     bool link_answered_ = false;  ///< True after a message of the daemon on this connection.
-    std::string follower_stall_;  ///< Why the daemon of this connection cannot become the leader.
+    native::StateStalled early_stall_;  ///< Before anything else: of a leader, or why a daemon cannot become it.
     native::Hello hello_;         ///< Hello of this connection.
     std::string nonce_;           ///< The daemon's nonce on this connection.
     bool trusted_ = true;         ///< The daemon has proved that it knows the secret, or there is none.

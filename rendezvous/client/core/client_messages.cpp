@@ -14,7 +14,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     // Before NotLeader, of a daemon that has not proved the secret.
     const auto* stalled = std::get_if<native::StateStalled>(&input.message);
     if (stalled != nullptr && !link_answered_) {
-        follower_stall_ = stalled->why;
+        early_stall_ = *stalled;
         return;
     }
     // The named daemon must still prove the secret.
@@ -36,6 +36,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     lines_.answered(now);
     // Any message on this connection shows that the daemon has read our introduction.
     heard_until_ = std::max(heard_until_, opened_at_);
+    if (!early_stall_.why.empty()) on_state_stalled(std::exchange(early_stall_, {}), now);
     const auto& message = input.message;
     if (const auto* pong = std::get_if<native::Pong>(&message))
         on_pong(*pong, now);

@@ -88,8 +88,10 @@ Result<std::unique_ptr<SqliteFile>> SqliteFile::open(const std::string& path) {
     auto file = std::unique_ptr<SqliteFile>(new SqliteFile(path, database));
     if (opened != SQLITE_OK) return file->failure(opening, opened);
     if (const auto prepared = file->prepare(); !prepared) {
-        // A file left without a byte would look like lost contents to the next daemon.
-        if (found == Found::nothing && prepared.error().code == Errc::limit_exceeded) ::unlink(path.c_str());
+        // A file left without a byte would look like lost contents to the next daemon. The user's link stays.
+        struct stat facts {};
+        const bool is_new = found == Found::nothing && ::lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
+        if (is_new && prepared.error().code == Errc::limit_exceeded) ::unlink(path.c_str());
         return prepared.error();
     }
     file->was_empty_ = found == Found::empty;
