@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 
 #include "rendezvous/base/text/text.h"
 
@@ -34,16 +36,28 @@ Error refuse_stranger(std::string_view purpose, const std::string& path, uid_t u
             cat(purpose, ' ', path, ": it belongs to user ", user, ", who could read it; name another file")};
 }
 
+/// On some network file systems what this process makes belongs to another user, such as nobody.
+static bool makes_files_of(uid_t user, const std::string& path) {
+    auto name = std::filesystem::path(path).replace_filename(".muster-owner-XXXXXX").string();
+    const FileDescriptor made(::mkostemp(name.data(), O_CLOEXEC));
+    if (!made.valid()) return false;
+    ::unlink(name.c_str());
+    struct stat facts {};
+    return ::fstat(made.get(), &facts) == 0 && facts.st_uid == user;
+}
+
 Result<FileDescriptor> open_output_file(std::string_view purpose, const std::string& path, int flags) {
-    const bool is_own_stream = own_stream(path) >= 0;
-    if (const auto user = stranger_at(path); user && !is_own_stream) return refuse_stranger(purpose, path, *user);
+    const auto may_write = [&, is_own_stream = own_stream(path) >= 0](uid_t owner) {
+        return is_own_stream || makes_files_of(owner, path);
+    };
+    if (const auto user = stranger_at(path); user && !may_write(*user)) return refuse_stranger(purpose, path, *user);
     struct stat facts {};
     const bool is_link = ::lstat(path.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode);
     flags |= O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (is_link ? 0 : O_NOFOLLOW);
     FileDescriptor file(::open(path.c_str(), flags, 0600));
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat(purpose, ' ', path));
     // It has come since.
-    if (is_stranger(facts) && !is_own_stream) return refuse_stranger(purpose, path, facts.st_uid);
+    if (is_stranger(facts) && !may_write(facts.st_uid)) return refuse_stranger(purpose, path, facts.st_uid);
     return file;
 }
 
