@@ -28,12 +28,12 @@ keep_key='umask 077; read -r key && file=$(mktemp) && echo "$key" >"$file" && ec
 
 # Each host for itself, because the ssh to another one may hang.
 start() { # RANK
-    local pipes file keeper muster=
+    local pipes file keeper
     pipes=$(mktemp -d) && mkfifo "$pipes/key" "$pipes/file" && exec 3<>"$pipes/key" || exit
     # shellcheck disable=SC2086  # several words, e.g. SSH="ssh -p 2222"
     ${SSH:-ssh} "${hosts[$1]}" "$keep_key" <"$pipes/key" >"$pipes/file" 3>&- &
     keeper=$!
-    trap 'kill "$keeper" $muster 2>/dev/null; rm -rf "$pipes"; exit 143' TERM
+    trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$pipes"; exit 143' TERM
     echo "$key" >&3
     read -r file <"$pipes/file"
     rm -r "$pipes"
@@ -49,8 +49,7 @@ start() { # RANK
     words="read -r MUSTER_KEY <$file && rm -f $file && export MUSTER_KEY && cd $(printf '%q' "$PWD") && exec $(printf '%q ' "${command[@]}")"
     # shellcheck disable=SC2086  # several words, as above
     ${SSH:-ssh} -tt "${hosts[$1]}" "$words" </dev/null 3>&- &
-    muster=$!
-    wait "$muster"
+    wait "$!"
     exit
 }
 
