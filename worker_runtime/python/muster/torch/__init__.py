@@ -39,7 +39,10 @@ def _create(options, _backend_options):
 def _refusal(path):
     """Why a library of the user's cache is not loaded: it is code, so nobody else may be able to write it. None: it is loaded."""
     for entry in (path, path.parent):
-        state = entry.stat()
+        try:
+            state = entry.stat()
+        except OSError as error:
+            return f"{entry} is not used: {error.strerror}"
         if state.st_uid != os.getuid():
             return f"{path} is not used, because {entry} belongs to another user (uid {state.st_uid})"
         if state.st_mode & 0o022:
@@ -78,7 +81,7 @@ def _load():
     minor = ".".join(torch.__version__.split(".")[:2])
     candidates = _candidates(f"libmuster_torch_{minor.replace('.', '_')}.so")
     refusals = []
-    for path in filter(Path.exists, candidates):
+    for path in filter(os.path.exists, candidates):  # where this user may look
         refusal = _refusal(path) if path in candidates[2:] else None  # the cache's
         if not refusal:
             try:
