@@ -119,7 +119,7 @@ class Steps(unittest.TestCase):
             self.assertTrue(here and set(here) < set(listed.stdout.splitlines()), here)
             as_json = status(job, job.id, "--events", "--json", "--node", os.uname().nodename).stdout.splitlines()
             self.assertEqual([json.loads(line)["data"]["text"] for line in as_json], [line[21:] for line in here])
-            for words, told in ((("nosuch", "--plot", picture), "no events"), (("nosuch", "--events"), "no events"),
+            for words, told in ((("nosuch", "--plot", picture), "no job 'nosuch'"), (("nosuch", "--events"), "no job 'nosuch'"),
                                 ((job.id, "--node", "x"), "write --events"), ((job.id, "--plot", "/nowhere/x.svg"), "write /nowhere/x.svg"),
                                 ((job.id, "--plot", picture, "--watch"), "leave out --watch"),
                                 ((job.id, "--plot", picture, "--events"), "write one of them"),
