@@ -381,10 +381,10 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     leave_not_acknowledged();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
     const bool tells_why = nobody && !early_stall_.why.empty();
-    tried_ = cat(describe(endpoint()), tells_why
-                                           ? cat(" serves no job, because it cannot write its state: ", early_stall_.why)
-                                       : nobody ? std::string(" is not the leader and knows no leader")
-                                                : cat(" is not the leader; the leader is ", told.leader));
+    tried_ = cat(describe(endpoint()),
+                 tells_why ? cat(" serves no job, because it cannot write its state: ", early_stall_.why)
+                 : nobody  ? std::string(" is not the leader and knows no leader")
+                           : cat(" is not the leader; the leader is ", told.leader));
     lines_.no_answer(tells_why ? WaitingLines::Reached::follower : WaitingLines::Reached::a_peer, tried_, now);
     auto leader = elsewhere(told.leader);
     // It may be behind, and name the lost leader. Another one may lead since it was silent; but one that has refused a

@@ -345,12 +345,12 @@ class ClientCore {
     Instant retry_at_ = Instant::min();
     Duration backoff_;
     Instant opened_at_;
-    Instant link_received_at_;    ///< when something was received on this connection, or it was opened
-    bool link_answered_ = false;  ///< True after a message of the daemon on this connection.
+    Instant link_received_at_;          ///< when something was received on this connection, or it was opened
+    bool link_answered_ = false;        ///< True after a message of the daemon on this connection.
     native::StateStalled early_stall_;  ///< Before anything else: of a leader, or why a daemon cannot become it.
-    native::Hello hello_;         ///< Hello of this connection.
-    std::string nonce_;           ///< The daemon's nonce on this connection.
-    bool trusted_ = true;         ///< The daemon has proved that it knows the secret, or there is none.
+    native::Hello hello_;               ///< Hello of this connection.
+    std::string nonce_;                 ///< The daemon's nonce on this connection.
+    bool trusted_ = true;               ///< The daemon has proved that it knows the secret, or there is none.
     std::uint64_t ping_sequence_ = 0;
     bool ping_answered_ = false;                 ///< the last one
     Duration round_trip_ = Duration::max() / 2;  ///< Round trip of the last answered ping.

@@ -28,16 +28,16 @@ native::Join job_of(std::uint32_t nodes) {
 struct NarrowDaemon {
     explicit NarrowDaemon(std::size_t connections) : server(config_of(connections), now) {}
     /// Returns its connection.
-    ConnectionId greet(std::string job, Incarnation incarnation) {
+    ConnectionId greet(std::string job, Incarnation incarnation, std::string host = {}) {
         server.step(ConnectionAccepted{++last_connection, "10.0.0.1"}, now);
         native::Hello hello;
         hello.job = std::move(job);
-        hello.node = {cat("gpu0", incarnation), 1, incarnation};
+        hello.node = {host.empty() ? cat("gpu0", incarnation) : std::move(host), 1, incarnation};
         server.step(Received{last_connection, hello}, now);
         return last_connection;
     }
-    std::string refusal_of(std::string job, const native::Join& join) {
-        const auto step = server.step(Received{greet(std::move(job), ++nodes), join}, now);
+    std::string refusal_of(std::string job, const native::Join& join, std::string host = {}) {
+        const auto step = server.step(Received{greet(std::move(job), ++nodes, std::move(host)), join}, now);
         std::string refusal;
         for (const auto& event : step.why)
             if (event.kind == EventKind::node_refused) told += cat(event.text, '\n');
@@ -174,10 +174,15 @@ TEST_CASE("a static job that comes back is not refused, and its next run keeps a
     NarrowDaemon daemon(1000);
     CHECK(daemon.refusal_of("b", alone).empty());
     CHECK(daemon.refusal_of("a", back).empty());
+    auto two = job_of(2);
+    two.terms.nodes_max = 2;
+    two.terms.fixed_world = true;
     NarrowDaemon lingering(1000);
-    CHECK(lingering.refusal_of("a", alone).empty());
-    lingering.server.step(Received{1, native::WorkersSucceeded{0}}, lingering.now);
-    CHECK(lingering.refusal_of("a", alone).empty());  // It waits for the end of the run before it.
+    for (int node = 0; node < 2; ++node) CHECK(lingering.refusal_of("a", two).empty());
+    for (const ConnectionId node : {1, 2})
+        lingering.server.step(Received{node, native::WorkersSucceeded{0}}, lingering.now);
+    lingering.server.step(Received{1, native::Leave{"done"}}, lingering.now);
+    CHECK(lingering.refusal_of("a", two, "gpu01").empty());  // It waits until the other node has heard the end.
     CHECK_FALSE(lingering.refusal_of("b", alone).empty());
 }
 
