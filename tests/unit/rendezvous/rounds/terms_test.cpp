@@ -24,6 +24,13 @@ native::Join job_of(std::uint32_t nodes) {
     return join;
 }
 
+native::Join static_job_of(std::uint32_t nodes) {
+    auto join = job_of(nodes);
+    join.terms.nodes_max = nodes;
+    join.terms.fixed_world = true;
+    return join;
+}
+
 /// A daemon that may have only so many connections. Each node that joins is a new one.
 struct NarrowDaemon {
     explicit NarrowDaemon(std::size_t connections) : server(config_of(connections), now) {}
@@ -96,9 +103,7 @@ TEST_CASE("a node opens no job that needs more connections than the daemon may h
           "(RLIMIT_NOFILE, hard) and memory; on its host run `ulimit -n 68` as root in the shell that starts it, or "
           "write LimitNOFILE=68 into its unit; where memory is the smaller limit, give it more");
     // The store of a static job's workers is at the daemon's port too.
-    auto fixed = job_of(2);
-    fixed.terms.nodes_max = 2;
-    fixed.terms.fixed_world = true;
+    auto fixed = static_job_of(2);
     fixed.slots = 2;
     CHECK(NarrowDaemon(5).refusal_of("static", fixed).empty());  // The other node may have one worker.
     CHECK_THAT(
@@ -131,9 +136,7 @@ TEST_CASE("nodes of a job that runs are not refused by a daemon that may have fe
 
 TEST_CASE("a daemon serves one static job at a time, because each seal of one empties the store of its workers") {
     NarrowDaemon daemon(1000);
-    auto fixed = job_of(2);
-    fixed.terms.nodes_max = 2;
-    fixed.terms.fixed_world = true;
+    const auto fixed = static_job_of(2);
     CHECK(daemon.refusal_of("a", fixed).empty());
     const std::string why =
         "job 'b' has --rdzv-backend=static, and the daemon there has one store for the workers of such jobs, which "
@@ -153,9 +156,7 @@ TEST_CASE("a daemon serves one static job at a time, because each seal of one em
 
 TEST_CASE("a static job that is over, or that the daemon is not embedded for, keeps no other one away") {
     NarrowDaemon daemon(1000);
-    auto alone = job_of(1);
-    alone.terms.nodes_max = 1;
-    alone.terms.fixed_world = true;
+    const auto alone = static_job_of(1);
     CHECK(daemon.refusal_of("a", alone).empty());
     CHECK_FALSE(daemon.refusal_of("b", alone).empty());
     daemon.server.step(Received{1, native::WorkersSucceeded{0}}, daemon.now);
@@ -166,17 +167,13 @@ TEST_CASE("a static job that is over, or that the daemon is not embedded for, ke
 }
 
 TEST_CASE("a static job that comes back is not refused, and its next run keeps another one away before it begins") {
-    auto alone = job_of(1);
-    alone.terms.nodes_max = 1;
-    alone.terms.fixed_world = true;
+    const auto alone = static_job_of(1);
     auto back = alone;
     back.last_round = 0;
     NarrowDaemon daemon(1000);
     CHECK(daemon.refusal_of("b", alone).empty());
     CHECK(daemon.refusal_of("a", back).empty());
-    auto two = job_of(2);
-    two.terms.nodes_max = 2;
-    two.terms.fixed_world = true;
+    const auto two = static_job_of(2);
     NarrowDaemon lingering(1000);
     for (int node = 0; node < 2; ++node) CHECK(lingering.refusal_of("a", two).empty());
     for (const ConnectionId node : {1, 2})
