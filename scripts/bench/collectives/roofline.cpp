@@ -47,6 +47,19 @@ __attribute__((optimize("O3"), target_clones("default", "avx2", "arch=x86-64-v4"
     }
 }
 
+/// Memory for all ranks, in huge pages where the kernel makes some, as muster's is.
+void* share(std::size_t bytes) {
+    constexpr std::size_t huge_page_bytes = 2u << 20;
+    void* const room =
+        ::mmap(nullptr, bytes + huge_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) std::abort();
+    auto* const data = static_cast<char*>(room) + -reinterpret_cast<std::uintptr_t>(room) % huge_page_bytes;
+    for (std::size_t at = 0; at + huge_page_bytes <= bytes; at += huge_page_bytes) data[at] = 0;
+    ::madvise(data, bytes / huge_page_bytes * huge_page_bytes, 25);  // MADV_COLLAPSE
+    ::madvise(data, bytes, MADV_POPULATE_WRITE);
+    return data;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,9 +69,6 @@ int main(int argc, char** argv) {
     }
     const bench::Plan plan = bench::plan_from(argc, argv);
     const std::size_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
-    const auto share = [](std::size_t bytes) {
-        return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    };
     auto* const gate = new (share(4096)) Gate;
     auto* const agreed = new (share(4096)) std::atomic<int>(0);
     std::vector<float*> buffers;

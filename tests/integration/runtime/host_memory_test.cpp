@@ -1,11 +1,15 @@
 // Memory of HostMemory: the pool alone, and collectives of ranks that allocate each in its own way.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
@@ -15,6 +19,7 @@
 #include "tests/support/ranks.h"
 #include "worker_runtime/shared_memory/host_memory.h"
 #include "worker_runtime/shared_memory/shared_collectives.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
 
 namespace muster {
 
@@ -50,7 +55,54 @@ RunTerms terms_for(Duration timeout) {
     return {.deadline = std::chrono::steady_clock::now() + timeout, .patience = WaitMode::frugal};
 }
 
+constexpr std::size_t huge_page_bytes = 2u << 20;
+
+/// Whether this kernel makes huge pages of shared memory for who asks (Linux 6.1 and later, unless it is built
+/// without).
+bool makes_huge_pages() {
+    constexpr std::size_t room_bytes = 2 * huge_page_bytes;
+    const FileDescriptor file(::memfd_create("test", MFD_CLOEXEC));
+    if (::ftruncate(file.get(), room_bytes) != 0) return false;
+    void* const room = ::mmap(nullptr, 2 * room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto begin =
+        (reinterpret_cast<std::uintptr_t>(room) + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+    void* const data = ::mmap(reinterpret_cast<void*>(begin), room_bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED, file.get(), 0);
+    std::memset(data, 1, room_bytes);
+    const bool made = ::madvise(data, room_bytes, 25) == 0;  // MADV_COLLAPSE
+    ::munmap(room, 2 * room_bytes);
+    return made;
+}
+
+/// KiB of the mapping at `data` that this process sees through huge pages.
+long huge_kib(const void* data) {
+    std::ifstream maps("/proc/self/smaps");
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    bool is_here = false;
+    for (std::string line; std::getline(maps, line);) {
+        std::uintptr_t begin = 0;
+        std::uintptr_t end = 0;
+        char dash = 0;
+        if (std::istringstream range(line); range >> std::hex >> begin >> dash >> end && dash == '-')
+            is_here = begin <= address && address < end;
+        if (is_here && line.starts_with("ShmemPmdMapped:")) return std::stol(line.substr(line.find(':') + 1));
+    }
+    return -1;
+}
+
 }  // namespace
+
+TEST_CASE("the pool's memory lies in huge pages, for its owner and for other ranks") {
+    const std::size_t size_bytes = 4 * huge_page_bytes;
+    const long expected_kib = makes_huge_pages() ? static_cast<long>(size_bytes >> 10) : 0;
+    auto* const data = pool().allocate(size_bytes).value();
+    CHECK(std::all_of(data, data + size_bytes, [](std::byte one) { return one == std::byte{0}; }));
+    CHECK(huge_kib(data) >= expected_kib);
+    const auto other = SharedSegment::map(pool().descriptor(pool().find(data).region).value()).value();
+    CHECK(other.data() != data);
+    CHECK(huge_kib(other.data()) >= expected_kib);
+    pool().release(data);
+}
 
 TEST_CASE("allocations of the pool never overlap, and what is released serves again") {
     std::mt19937 random(7);
