@@ -209,6 +209,7 @@ class Invariants {
     [[nodiscard]] bool gave_up(const AgentTruth& agent) const;
     [[nodiscard]] bool job_trouble(std::size_t job, Moment since) const;
     [[nodiscard]] bool unconfirmed(const RoundTruth& round, const AgentTruth& agent) const;
+    [[nodiscard]] bool outvoted(const RoundTruth& round, const AgentTruth& agent) const;
     [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                                const native::Message* said) const;
     void on_assigned(Talk& talk, native::Assigned assigned, bool held_back);

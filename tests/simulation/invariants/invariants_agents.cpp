@@ -83,7 +83,7 @@ bool Invariants::job_trouble(std::size_t job, Moment since) const {
 }
 
 /// Without a secret a stranger could invent the end of a round of one node. So beside another agent the success of one
-/// that a daemon without state learned does not count, nor do its terms (rendezvous/STATES.md, Agreement).
+/// that a daemon without state learned does not count (rendezvous/STATES.md, Agreement).
 bool Invariants::unconfirmed(const RoundTruth& round, const AgentTruth& agent) const {
     const auto& told = round.told.begin()->second;
     if (state_kept_ || told.group_world_size != 1 || !told.secret.empty()) return false;
@@ -91,6 +91,21 @@ bool Invariants::unconfirmed(const RoundTruth& round, const AgentTruth& agent) c
         const AgentTruth& other = entry.second;
         return &other != &agent && other.job == agent.job && other.heard_daemon >= daemon_started_;
     });
+}
+
+/// A daemon without state knows the terms only from its agents, and replaces those of the first one when more agents
+/// claim others than it has members (rendezvous/STATES.md, Agreement). The last member of a round is not more than one.
+bool Invariants::outvoted(const RoundTruth& round, const AgentTruth& agent) const {
+    if (state_kept_ || !round.told.begin()->second.secret.empty()) return false;
+    const bool alone = std::ranges::all_of(round.members, [&](const auto& member) {
+        const AgentTruth& other = agents_.at(member.second);
+        return &other == &agent || other.gone;
+    });
+    return alone && std::ranges::any_of(agents_, [&](const auto& entry) {
+               const AgentTruth& other = entry.second;
+               return other.job == agent.job && other.restarts_max != agent.restarts_max &&
+                      other.heard_daemon >= daemon_started_;
+           });
 }
 
 /// Whether something other than the daemon's own end explains that workers were stopped.
@@ -109,7 +124,7 @@ bool Invariants::excused(const RoundTruth& round, const AgentTruth& agent, DoomC
         case DoomCause::worker_ended:
         case DoomCause::guardian_lost:
         case DoomCause::stop: return true;
-        case DoomCause::refused: return unconfirmed(round, agent);
+        case DoomCause::refused: return outvoted(round, agent);
         case DoomCause::other: return false;
         case DoomCause::job_ended: return job.ever_ended;
         case DoomCause::lost: return given_up;
