@@ -69,6 +69,7 @@ struct JobTruth {
     std::map<std::pair<std::uint64_t, Round>, RoundTruth> rounds;
     std::set<std::pair<std::uint64_t, Round>> running;  ///< those with a live process
     std::optional<Round> last_sealed;                   ///< in this life of the daemon, or reported to it
+    std::map<Round, std::uint64_t> heard;               ///< those reported, with heard_count() at the first time
     std::optional<std::uint32_t> last_restart_count;    ///< in this life
     std::optional<native::RoundEndReason> last_end;     ///< of the last sealed round
     Moment last_end_at{};                               ///< when the daemon first said so
@@ -134,8 +135,10 @@ class Invariants {
     void reign_speaks(std::uint64_t reign);
     [[nodiscard]] std::uint64_t reign_count() const { return reign_; }
     void daemon_heard(rendezvous::ConnectionId connection, const native::Message& message);
-    /// `held_back`: it was decided some time ago, and waited until the state was kept.
-    void on_daemon_message(const rendezvous::SendTo& said, bool held_back);
+    /// Messages of agents, in all lives of all daemons.
+    [[nodiscard]] std::uint64_t heard_count() const { return heard_count_; }
+    /// `held_since`: it was decided when so many messages had been heard, and waited until the state was kept.
+    void on_daemon_message(const rendezvous::SendTo& said, std::optional<std::uint64_t> held_since);
     void job_forgotten(const std::string& name);
     void jobs_kept(const std::set<std::string>& names);
     void daemon_step_over();
@@ -212,7 +215,8 @@ class Invariants {
     [[nodiscard]] bool outvoted(const RoundTruth& round, const AgentTruth& agent) const;
     [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                                const native::Message* said) const;
-    void on_assigned(Talk& talk, native::Assigned assigned, bool held_back);
+    void on_assigned(Talk& talk, native::Assigned assigned, std::optional<std::uint64_t> held_since);
+    [[nodiscard]] static bool is_known(const JobTruth& job, Round number, std::optional<std::uint64_t> held_since);
     void check_secret(std::size_t job, Round number, const RoundTruth& round);
     void violated(std::string_view invariant, std::string what) {
         chronicle_.violated(std::string(invariant), std::move(what));
@@ -235,6 +239,7 @@ class Invariants {
     std::map<std::int32_t, Held> held_;  ///< of agents that have drained their round
     std::set<std::pair<std::size_t, Round>> sealed_in_step_;
     bool state_kept_ = false;
+    std::uint64_t heard_count_ = 0;
     std::uint64_t reign_ = 0;
     bool reigned_ = false;  ///< and that one has not ended
     Moment daemon_started_{};

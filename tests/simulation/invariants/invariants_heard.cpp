@@ -21,6 +21,7 @@ void Invariants::begin_life(JobTruth& job) {
     ++job.life;
     job.ending_remembered = false;
     job.last_sealed.reset();
+    job.heard.clear();
     job.last_restart_count.reset();
     job.last_end.reset();
     job.outcome.reset();
@@ -103,6 +104,7 @@ bool Invariants::replaced(const Talk& talk) const {
 }
 
 void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native::Message& message) {
+    ++heard_count_;
     if (const auto* hello = std::get_if<native::Hello>(&message)) {
         const auto known = agents_.find(hello->node.incarnation);
         if (known == agents_.end()) return;
@@ -150,7 +152,20 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     if (std::holds_alternative<native::AgentDied>(message)) chronicle_.count(Happening::agent_died_reported);
     if (mentioned != no_round && talk->second.counts) {
         if (!job.last_sealed || *job.last_sealed < mentioned) job.last_sealed = mentioned;
+        job.heard.emplace(mentioned, heard_count_);
     }
+}
+
+/// Whether a round with this number or a higher one had been told, or heard of, when the daemon decided what it tells
+/// now. What it has heard since, while the seal waited for the disk, holds for the next seal only.
+bool Invariants::is_known(const JobTruth& job, Round number, std::optional<std::uint64_t> held_since) {
+    const auto told = [&](const auto& entry) {
+        return entry.first.first == job.life && entry.first.second >= number && !entry.second.told.empty();
+    };
+    const auto heard = [&](const auto& entry) {
+        return entry.first >= number && entry.second <= held_since.value_or(entry.second);
+    };
+    return std::ranges::any_of(job.rounds, told) || std::ranges::any_of(job.heard, heard);
 }
 
 }  // namespace muster::simulation

@@ -21,7 +21,8 @@ constexpr std::size_t unsent_bytes_max = 64 * 1024;  ///< S7, for one connection
 
 }  // namespace
 
-void Invariants::on_daemon_message(const rendezvous::SendTo& said, bool held_back) {
+void Invariants::on_daemon_message(const rendezvous::SendTo& said, std::optional<std::uint64_t> held_since) {
+    const bool held_back = held_since.has_value();
     for (const rendezvous::ConnectionId connection : said.connections) {
         const auto found = connections_.find(connection);
         if (found == connections_.end()) continue;
@@ -38,21 +39,25 @@ void Invariants::on_daemon_message(const rendezvous::SendTo& said, bool held_bac
         }
         JobTruth& job = jobs_[talk.job];
         if (const auto* assigned = std::get_if<native::Assigned>(&said.message))
-            on_assigned(talk, *assigned, held_back);
+            on_assigned(talk, *assigned, held_since);
         if (const auto* ended = std::get_if<native::RoundEnded>(&said.message)) {
             const auto round = job.rounds.find({job.life, ended->round});
             if (round != job.rounds.end() && !round->second.ended) round->second.ended = ended->reason;
-            if (job.last_sealed == ended->round && !job.last_end) {
+            // One that was given up is told why it was, which need not be how its round ended.
+            const bool given_up = ended->why.ends_with(" was unreachable for too long");
+            if (job.last_sealed == ended->round && !job.last_end && !given_up) {
                 job.last_end = ended->reason;
                 job.last_end_at = events_.now();
             }
         }
         if (const auto* over = std::get_if<native::JobEnded>(&said.message)) {
             // What a late comer knows of rounds is of the job that is over, and no word to a new one of that name.
-            if (job.ending_remembered)
+            if (job.ending_remembered) {
                 job.last_sealed.reset();
-            else
+                job.heard.clear();
+            } else {
                 check_outcome(job, *over);
+            }
         } else if (!refusal && !answer && !std::holds_alternative<native::Drain>(said.message) &&
                    !std::holds_alternative<native::Gathering>(said.message)) {  // who is late is told to wait first
             job.ending_remembered = false;
@@ -155,7 +160,7 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
     }
 }
 
-void Invariants::on_assigned(Talk& talk, native::Assigned assigned, bool held_back) {
+void Invariants::on_assigned(Talk& talk, native::Assigned assigned, std::optional<std::uint64_t> held_since) {
     JobTruth& job = jobs_[talk.job];
     const auto known = job.rounds.find({job.life, assigned.round});
     if (known == job.rounds.end()) {
@@ -163,7 +168,7 @@ void Invariants::on_assigned(Talk& talk, native::Assigned assigned, bool held_ba
         if (const RoundTruth* const old = round_of(talk.incarnation, assigned.round)) {
             if (old->told.contains(assigned.group_rank) && old->told.at(assigned.group_rank) == assigned) return;
         }
-        if (job.last_sealed && *job.last_sealed >= assigned.round) {
+        if (is_known(job, assigned.round, held_since)) {
             return violated("S1", cat(job.name, ": round ", assigned.round, " sealed although round ", *job.last_sealed,
                                       " is known"));
         }
@@ -185,7 +190,7 @@ void Invariants::on_assigned(Talk& talk, native::Assigned assigned, bool held_ba
         AgentTruth& agent = agents_.at(talk.incarnation);
         if (agent.parked) chronicle_.count(Happening::spare_took_over);
         agent.parked = false;
-        took_part(talk.incarnation, held_back);
+        took_part(talk.incarnation, held_since.has_value());
     } else if (!(rank->second == assigned) || round.members[assigned.group_rank] != talk.incarnation) {
         const bool other_node = round.members[assigned.group_rank] != talk.incarnation;
         violated(

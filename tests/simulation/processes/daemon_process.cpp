@@ -21,6 +21,7 @@ void DaemonProcess::start(rendezvous::ServerConfig config, Disk* disk) {
     disk_ = disk;
     ++life_;
     gate_ = {};
+    decided_after_.clear();
     world_.chronicle.tell("daemon starts");
     world_.invariants.daemon_started(disk != nullptr);
     rendezvous::KeptState kept;
@@ -62,10 +63,7 @@ void DaemonProcess::stand_for_election(rendezvous::ServerConfig config, SharedEt
                         .stands_by = [this](std::string leader) { stand_by(std::move(leader)); },
                         .persisted =
                             [this](std::uint64_t sequence) {
-                                if (!server_) return;
-                                held_back_ = true;
-                                carry_out(gate_.persisted(sequence));
-                                held_back_ = false;
+                                if (server_) persisted(sequence);
                             }});
     post([this] { seat_->begin(); });
 }
@@ -84,6 +82,7 @@ void DaemonProcess::lead(rendezvous::KeptState kept) {
     world_.invariants.jobs_kept(known);
     server_ = std::make_unique<rendezvous::Server>(config_, now(), std::move(kept));
     gate_ = {};
+    decided_after_.clear();
     known_.clear();
     leader_.clear();
     arm();
@@ -96,6 +95,7 @@ void DaemonProcess::stand_by(std::string leader) {
     world_.invariants.reign_ended(reign_);
     server_.reset();
     gate_ = {};
+    decided_after_.clear();
     armed_deadline_ = no_deadline;
     alarm_.set(never);
     for (const StreamId stream : std::exchange(known_, {})) turn_away(stream);
@@ -205,6 +205,7 @@ void DaemonProcess::give(const rendezvous::ServerEvent& event) {
     const bool has_records = !step.records.empty() && world_.plant != Plant::tells_before_keeping;
     const auto entered = gate_.enter(std::move(step.actions), has_records);
     carry_out(entered.released);
+    if (entered.sequence > 0) decided_after_[entered.sequence] = world_.invariants.heard_count();
     if (!step.records.empty()) keep(entered.sequence, std::move(step.records));
 }
 
@@ -213,12 +214,18 @@ void DaemonProcess::keep(std::uint64_t sequence, std::vector<rendezvous::Record>
     if (seat_) return seat_->write(sequence, std::move(records));
     disk_->write(sequence, std::move(records), [this, life = life_](std::uint64_t done) {
         if (life != life_ || done == 0) return;
-        post([this, done] {
-            held_back_ = true;
-            carry_out(gate_.persisted(done));
-            held_back_ = false;
-        });
+        post([this, done] { persisted(done); });
     });
+}
+
+/// One step after the other, because each was decided when other things had been heard.
+void DaemonProcess::persisted(std::uint64_t sequence) {
+    while (!decided_after_.empty() && decided_after_.begin()->first <= sequence) {
+        const auto step = decided_after_.extract(decided_after_.begin());
+        held_since_ = step.mapped();
+        carry_out(gate_.persisted(step.key()));
+    }
+    held_since_.reset();
 }
 
 void DaemonProcess::carry_out(const rendezvous::ActionGate::Actions& actions) {
@@ -270,7 +277,7 @@ void DaemonProcess::send(rendezvous::SendTo said) {
             continue;
         }
         if (seat_) world_.invariants.reign_speaks(reign_);
-        world_.invariants.on_daemon_message(one, held_back_);
+        world_.invariants.on_daemon_message(one, held_since_);
         std::string frame;
         native::append_frame(frame, one.message);
         if (world_.plant == Plant::garbles && std::holds_alternative<native::Gathering>(one.message)) {

@@ -58,6 +58,7 @@ class DaemonProcess final : public StreamHandler {
     void arm();
     void give(const rendezvous::ServerEvent& event);
     void keep(std::uint64_t sequence, std::vector<rendezvous::Record> records);
+    void persisted(std::uint64_t sequence);
     void carry_out(const rendezvous::ActionGate::Actions& actions);
     void carry_out(const rendezvous::ServerAction& action);
     void send(rendezvous::SendTo said);
@@ -88,7 +89,9 @@ class DaemonProcess final : public StreamHandler {
     std::uint64_t reign_ = 0;   ///< of all daemons', the number of this one's last
     rendezvous::ActionGate gate_;
     std::uint64_t life_ = 0;
-    bool held_back_ = false;  ///< what is carried out just now has waited for the disk
+    /// By sequence, the steps that wait for the disk: how many messages had been heard when each was decided.
+    std::map<std::uint64_t, std::uint64_t> decided_after_;
+    std::optional<std::uint64_t> held_since_;  ///< of what is carried out just now, where it has waited
     bool paused_ = false;
     std::deque<std::function<void()>> posted_;
     bool in_loop_ = false;
