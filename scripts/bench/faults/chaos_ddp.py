@@ -1,6 +1,7 @@
 """A plain PyTorch DDP training (gloo) that saves and goes on by itself, as users write it; it knows nothing of muster.
 
-    chaos_ddp.py STEPS PAUSE_FILE      saves into the file $CHAOS_SAVES every 20 steps; the weights go into $CHAOS_RESULT
+    chaos_ddp.py STEPS FOLDER      saves into FOLDER/ddp.pt every 20 steps; the weights go into FOLDER/result.pt;
+                                   FOLDER/pause has the milliseconds before each step
 """
 import hashlib
 import os
@@ -11,8 +12,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-STEPS, PAUSE = int(sys.argv[1]), Path(sys.argv[2])
-FILE = Path(os.environ["CHAOS_SAVES"])
+STEPS, FOLDER = int(sys.argv[1]), Path(sys.argv[2])
+FILE, PAUSE = FOLDER / "ddp.pt", FOLDER / "pause"
 
 
 def batch(step, rank):
@@ -66,7 +67,7 @@ def main():
             dist.barrier()
     if rank == 0:
         whole = torch.cat([one.detach().reshape(-1) for one in model.parameters()])
-        torch.save(whole, os.environ["CHAOS_RESULT"])
+        torch.save(whole, FOLDER / "result.pt")
         print(f"weights {hashlib.sha256(whole.numpy().tobytes()).hexdigest()[:16]}", flush=True)
     dist.destroy_process_group()
 

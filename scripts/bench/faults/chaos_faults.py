@@ -51,18 +51,19 @@ class Chaos:
     def name(self, node):
         return f"{node if OWN_HOSTS else os.uname().nodename}:{self.job.agent_pid(node)}"
 
-    def a_worker(self):
+    def signal_one(self, pids_of, number):
+        """To one process of a node that has such."""
         names = sorted(self.job.agents)
         self.dice.shuffle(names)
-        return next((self.dice.choice(sorted(pids)) for name in names if (pids := self.job.workers(name))), None)
+        pid = next((self.dice.choice(sorted(pids)) for name in names if (pids := pids_of(name))), None)
+        return send(pid, number) if pid else "there is none"
 
     # ---- what ----
     def worker_killed(self):
         return order(self.job, "kill", "rank", self.rank())
 
     def worker_signalled(self):
-        pid = self.a_worker()
-        return send(pid, signal.SIGKILL) if pid else "no worker runs"
+        return self.signal_one(self.job.workers, signal.SIGKILL)
 
     def worker_stopped(self):
         return order(self.job, "stop", "rank", self.rank(), "--for", 2)
@@ -125,6 +126,13 @@ class Chaos:
     def daemon_stopped(self):
         return order(self.job, "stop", "daemon", "--for", 1)
 
+    def standby_killed(self):
+        return self.signal_one(self.job.standbys, signal.SIGKILL)
+
+    def standby_stopped(self):
+        """For good: the next restart does not wait for it."""
+        return self.signal_one(self.job.standbys, signal.SIGSTOP)
+
     # ---- between faults ----
     def repair(self):
         """What an operator's service manager does: an agent that ended is started again after a second, the daemon too."""
@@ -166,4 +174,8 @@ KINDS = [
     Kind("guardian killed", 2, Chaos.guardian_killed),
     Kind("daemon killed", 2, Chaos.daemon_killed),
     Kind("daemon stopped for 1 s", 1, Chaos.daemon_stopped),
+]
+WARM_KINDS = [
+    Kind("standby process killed", 4, Chaos.standby_killed),
+    Kind("standby process stopped", 4, Chaos.standby_stopped),
 ]

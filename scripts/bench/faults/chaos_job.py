@@ -20,13 +20,30 @@ OWN_HOSTS = os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], s
 GOING_ON = re.compile(r"world (\d+): (?:training from the start|continuing from .* of step (\d+))")
 
 
-class ChaosJob:
-    """Use it as a context manager. `program` is a worker's command; `on_line` hears every line."""
+def stands_by(pid):
+    """What a standby process prints is kept in memory until it is a worker."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/1").startswith("/memfd:muster-standby-")
+    except OSError:
+        return False
 
-    def __init__(self, build, program, lease, directory=None):
-        self.build, self.program, self.lease = Path(build), program, lease
-        self.scratch = tempfile.TemporaryDirectory(prefix="muster-chaos-", dir=directory)
+
+def was_standby(pid):
+    """Whether this worker is a warm one, which keeps its command line."""
+    try:
+        return b"stand_by()" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+class ChaosJob:
+    """Use it as a context manager. `command_in` gives for the job's folder what a launcher runs, after options of its own."""
+
+    def __init__(self, build, command_in, lease, **environment):
+        self.build, self.lease, self.environment = Path(build), lease, environment
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster-chaos-")
         self.folder = Path(self.scratch.name)
+        self.command = command_in(self.folder)
         self.port, self.tag = free_port(), uuid.uuid4().hex
         self.agents, self.daemon, self.everybody = {}, None, []
         self.begun = []  # (time, step) of each round whose training has begun
@@ -64,7 +81,7 @@ class ChaosJob:
             command = ["unshare", "--uts", "sh", "-c", f"hostname {name} && exec \"$@\"", "sh", *command]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    cwd=self.folder, start_new_session=True,
-                                   env=clean_environment(CHAOS_TAG=self.tag, TMPDIR=str(self.folder)))
+                                   env=clean_environment(CHAOS_TAG=self.tag, TMPDIR=str(self.folder), **self.environment))
         speaker = Speaker(name, process, self.hear)
         self.everybody.append(speaker)
         return speaker
@@ -80,7 +97,7 @@ class ChaosJob:
             "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.tag, "--rdzv-conf",
             "last_call_timeout=3,join_timeout=300", "--local-addr", "127.0.0.1", "--lease", self.lease, "--max-restarts", 100000,
             "--max-stalled-restarts", 20, "--hang-timeout", 6, "--shutdown-timeout", 5, "--allow-faults", "--checkpoint-dir",
-            self.folder / "checkpoints", "--no-python", *self.program)
+            self.folder / "checkpoints", *self.command)
 
     def start(self):
         self.start_daemon("--first-start")
@@ -110,9 +127,19 @@ class ChaosJob:
         found = self.children(self.agent_pid(name))
         return found[0] if found else None
 
-    def workers(self, name):
+    def guarded(self, name):
         guardian = self.guardian(name)
         return self.children(guardian) if guardian else []
+
+    def workers(self, name):
+        return [pid for pid in self.guarded(name) if not stands_by(pid)]
+
+    def standbys(self, name):
+        """Of --warm-workers, those included that still import."""
+        return [pid for pid in self.guarded(name) if stands_by(pid)]
+
+    def warm_workers(self):
+        return sum(was_standby(pid) for name in self.agents for pid in self.workers(name))
 
     def result(self):
         """What rank 0 said of the final weights; None if it has not."""
