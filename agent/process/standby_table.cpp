@@ -163,6 +163,14 @@ bool StandbyTable::ended(std::uint64_t id, std::string why) {
     return false;
 }
 
+void StandbyTable::lose() {
+    for (auto& [local_rank, slot] : slots_) {
+        if (slot.id != 0) slot.why = "its standby process ended with the guardian";
+        slot.state = State::none;
+        slot.id = 0;
+    }
+}
+
 void StandbyTable::clear() {
     slots_.clear();
 }

@@ -48,6 +48,8 @@ class StandbyTable {
     void ready(std::uint64_t id, bool of_own_slot);
     /// False: no standby process has this id. A failed one is tried again only after the next restart of any worker.
     bool ended(std::uint64_t id, std::string why);
+    /// The guardian is gone, and they with it. Others are due for the same workers.
+    void lose();
     /// The standby processes are gone, or will be; none is started until the next take().
     void clear();
 

@@ -187,11 +187,12 @@ void Standbys::end() {
     if (!facts_.empty()) owner_.end(0);
     when_ready_ = nullptr;
     forget();
+    table_.clear();
 }
 
 void Standbys::forget() {
     rest();
-    table_.clear();
+    table_.lose();
     facts_.clear();
     if (count_told_ > 0) tell();
 }

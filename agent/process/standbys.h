@@ -60,7 +60,7 @@ class Standbys {
     void refused(std::uint32_t local_rank);
     /// Ends all. None is started until the next round.
     void end();
-    /// The guardian is gone, and they with it. Who waits for them is told at the next look.
+    /// The guardian is gone, and they with it. round_begun() begins to replace them, on a spare too.
     void forget();
 
   private:

@@ -64,3 +64,13 @@ TEST_CASE("auto starts a standby process only while twice the memory that one ne
     fixture.begin_round();
     CHECK(fixture.spawned.size() == 1);
 }
+
+TEST_CASE("a spare whose guardian ended has standby processes again") {
+    Fixture fixture;
+    fixture.free_bytes = gib;
+    fixture.begin_round();
+    REQUIRE(fixture.spawned == std::vector<std::uint64_t>{1});
+    fixture.standbys.forget();
+    fixture.standbys.round_begun();  // and no worker is started
+    CHECK(muster::test::run_until(fixture.context, [&] { return fixture.spawned.size() == 2; }));
+}
