@@ -139,9 +139,11 @@ Result<void> check_skip_names(const std::set<std::string>& names) {
     return {};
 }
 
-std::size_t check_count(const std::set<std::string>& skip) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(check_table(), [&](const Check& check) { return !is_skipped(check, skip); }));
+std::size_t check_count(const DoctorFacts& facts, const std::set<std::string>& skip) {
+    std::set<std::string_view> taken{"settings"};
+    for (const auto& [name, look] : facts.looks) taken.insert(row_of(name).name);
+    return static_cast<std::size_t>(std::ranges::count_if(
+        check_table(), [&](const Check& check) { return taken.contains(check.look) && !is_skipped(check, skip); }));
 }
 
 std::vector<Finding> examine(const DoctorFacts& facts, const DoctorLimits& limits, const std::set<std::string>& skip) {
@@ -168,7 +170,8 @@ std::vector<Finding> examine(const DoctorFacts& facts, const DoctorLimits& limit
 Result<std::string> explain(std::string_view name) {
     for (const auto& check : check_table())
         if (check.name == name)
-            return cat(name, ": a check of ", check.look, ".\n  Why: ", check.why, "\n  Mend: ", check.mend, "\n");
+            return cat(name, ": a check of the look ", check.look, ".\n  Why: ", check.why, "\n  Mend: ", check.mend,
+                       "\n");
     for (const auto& row : look_rows)
         if (row.name == name)
             return cat(name, ": a look; --skip ", name, " leaves out all of its checks.\n  Why: ", row.why, "\n",

@@ -73,8 +73,8 @@ Result<void> check_skip_names(const std::set<std::string>& names);
 /// first. A look that was cut is a finding of its own, of level unknown.
 std::vector<Finding> examine(const DoctorFacts& facts, const DoctorLimits& limits, const std::set<std::string>& skip);
 
-/// The number of checks that `skip` leaves.
-std::size_t check_count(const std::set<std::string>& skip);
+/// The number of checks that `skip` leaves, of those whose look was taken.
+std::size_t check_count(const DoctorFacts& facts, const std::set<std::string>& skip);
 
 /// `muster doctor explain NAME`: a check, a look, a limit or a variable. The error names the nearest.
 Result<std::string> explain(std::string_view name);

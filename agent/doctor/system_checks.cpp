@@ -157,7 +157,8 @@ Found disk_write(const DoctorFacts& facts, const DoctorLimits& limits) {
         if (!failure.empty()) {
             if (is_full) return std::nullopt;  // disk-space reports it
             return Measured{Level::critical, disk.text("path"), cat("cannot be written: ", failure),
-                            "1 MiB can be written and synced"};
+                            "1 MiB can be written and synced",
+                            failure == "No such file or directory" ? "make the directory, or name another one" : ""};
         }
         const auto took = disk.number("ms");
         const auto most = limits.of("disk-write-ms");

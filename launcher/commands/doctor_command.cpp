@@ -191,7 +191,7 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
         .host = host_name(),
         .version = MUSTER_VERSION,
         .findings = agent::examine(facts, words->order.limits, words->order.skip),
-        .check_count = agent::check_count(words->order.skip),
+        .check_count = agent::check_count(facts, words->order.skip),
         .took_ms = static_cast<std::size_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())};
     const auto text = words->json     ? agent::doctor_json(report)
                       : words->nagios ? agent::doctor_nagios(report)

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "agent/doctor/doctor_report.h"
@@ -63,8 +64,14 @@ TEST_CASE("a check or a look that is skipped finds nothing") {
     CHECK(examine(facts, {}, {}).front().check == "shared-memory");
     for (const char* name : {"shared-memory", "system"})
         for (const auto& one : examine(facts, {}, {name})) CHECK(one.check != "shared-memory");
-    CHECK(check_count({}) == check_table().size());
-    CHECK(check_count({"shared-memory"}) == check_table().size() - 1);
+    const auto all = check_count(facts, {});
+    CHECK(check_count(facts, {"shared-memory"}) == all - 1);
+    // A look that was not taken, as those of other levels.
+    CHECK(check_count({}, {}) ==
+          static_cast<std::size_t>(std::ranges::count(check_table(), std::string_view("settings"), &Check::look)));
+    facts.looks["nodes"] = look_of({"nodes expected=2 came=2"});
+    CHECK(check_count(facts, {}) ==
+          all + static_cast<std::size_t>(std::ranges::count(check_table(), std::string_view("nodes"), &Check::look)));
     CHECK(check_skip_names({"shared-memory", "gpus"}).has_value());
     CHECK(check_skip_names({"shared-memry"}).error().context ==
           "there is no check 'shared-memry'; the nearest is shared-memory");
