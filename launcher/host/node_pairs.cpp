@@ -132,12 +132,11 @@ PairsJob pairs_job(const PairsOrder& order) {
         }))
         job.limit = Duration::max();
     auto& words = job.options;
-    if (!order.endpoint.empty())
-        words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});
+    if (!order.endpoint.empty()) words.insert(words.end(), {"--rdzv-endpoint", order.endpoint});
     // All that came by the last call start, so that one node that never comes does not hide the faults of the others.
     if (order.node_count > 1)
         words.insert(words.end(),
-                     {"--nnodes", cat("2:", order.node_count), "--rdzv-conf",
+                     {"--rdzv-backend", "c10d", "--nnodes", cat("2:", order.node_count), "--rdzv-conf",
                       cat("last_call_timeout=", order.wait_seconds, ",join_timeout=", 2 * order.wait_seconds)});
     words.insert(words.end(), order.muster_options.begin(), order.muster_options.end());
     return job;

@@ -94,15 +94,29 @@ class Mpi(Places):
     def hydra(self, *words):
         """MPICH's mpiexec, which passes on all variables."""
         return self.begin("n1", "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", self.agent("ssh"), "-hosts", "n1,n2,n3",
-                          "-ppn", "1", "-n", "3", MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY,
-                          MUSTER_KEY=self.key)
+                          "-ppn", "1", "-n", "3", *words, MUSTER_KEY=self.key)
+
+    def hydra_job(self, *words):
+        return self.hydra(MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY)
 
     def test_mpich_tells_the_places_and_no_more(self):
         with self.no_key_in_command_lines("mpiexec.hydra", "hydra_pmi_proxy", "muster"):
-            text = self.ended(self.hydra("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
+            text = self.ended(self.hydra_job("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
-        text = self.ended(self.hydra("--rdzv-endpoint=n1:29400"), code=2)
+        text = self.ended(self.hydra_job("--rdzv-endpoint=n1:29400"), code=2)
         self.assertIn("muster: --rdzv-id is missing: this mpirun reports no job id", text)
+
+    def assert_tested_links(self, text):
+        """Of muster doctor on three hosts, without looks at the hosts themselves."""
+        self.assertEqual(sorted(re.findall(r"^(n\d): \d+ checks in \d+ ms: 1 info$", text, re.MULTILINE)), ["n1", "n2", "n3"], text)
+        self.assertEqual(len(re.findall(r"^info: links: \d pairs: ", text, re.MULTILINE)), 3, text)
+
+    def test_doctor_between_the_hosts_of_mpirun(self):
+        doctor = f"{MUSTER} doctor --level 2 --skip names,network,firewall,system,pci,kernel-log,disks,gpus,settings"
+        text = self.ended(self.mpirun("sh", "-c", f"exec $MPIRUN --host n1,n2,n3 -np 3 -x MUSTER_KEY {doctor}", MUSTER_KEY=self.key))
+        self.assert_tested_links(text)
+        text = self.ended(self.hydra(*doctor.split(), "--", "--rdzv-endpoint=n1:29400"))
+        self.assert_tested_links(text)
 
     def test_one_process_on_each_host(self):
         for variables in ({}, {"MUSTER_KEY": self.key}):  # the script's key, and the user's
