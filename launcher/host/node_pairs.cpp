@@ -44,6 +44,7 @@ std::vector<std::string> job_words(const PairsJob& job) {
 /// nodes are compared.
 std::vector<std::string> job_variables(const PairsJob& job, const std::string& result) {
     std::vector<std::string> variables{cat("MUSTER_PAIRS_FILE=", result)};
+    variables.insert(variables.end(), job.with.begin(), job.with.end());
     for (char** one = environ; *one != nullptr; ++one) {
         const std::string_view variable(*one);
         const auto name = variable.substr(0, variable.find('='));

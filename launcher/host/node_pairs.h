@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/doctor/look.h"
@@ -18,12 +19,16 @@ enum class InterruptedTest {
     ends_launcher,  ///< It ends this process, too.
 };
 
+/// A variable of the muster of a test before a job: it leaves the comparison of versions to the job itself.
+inline constexpr std::string_view leaves_versions = "MUSTER_PAIRS_BEFORE_JOB";
+
 /// A job of one worker a node in which the nodes test each other.
 struct PairsJob {
     int expected_count = 0;                 ///< Nodes that should come. 0: not known.
     std::vector<std::string> options;       ///< Options of muster: where the nodes meet, and under which name.
     std::string directory = "/tmp";         ///< For the result.
     std::vector<std::string> without = {};  ///< Variables that the job's muster does not get.
+    std::vector<std::string> with = {};     ///< "NAME=VALUE": variables that it gets besides.
     InterruptedTest interrupted = InterruptedTest::is_reported;
     Duration limit = 5min;  ///< For meeting and test.
 };

@@ -7,6 +7,7 @@
 
 #include "agent/driver/metrics_file.h"
 #include "launcher/config/shown_arguments.h"
+#include "launcher/host/node_pairs.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/job_preflight.h"
 #include "launcher/node/node_versions.h"
@@ -264,7 +265,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const Environ
     client.leader_is_supplied = config.etcd.has_value();
     client.job = config.job;
     client.node = node.identity;
-    client.versions = node_versions(environment);
+    if (!lookup(environment, leaves_versions)) client.versions = node_versions(environment);
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;

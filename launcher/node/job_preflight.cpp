@@ -26,6 +26,7 @@ agent::Look look_at_links(Launch& launch, const Environment& environment) {
     PairsJob job{.expected_count = static_cast<int>(config.nodes_min),
                  .options = launch.meeting_options,
                  .without = option_variables(),
+                 .with = {cat(leaves_versions, "=1")},
                  .interrupted = InterruptedTest::ends_launcher,
                  .limit = PairsJob().limit + config.join_timeout};
     // These are for the job itself.

@@ -298,9 +298,9 @@ def a_launcher_that_is_stopped(cluster):
 
 
 def launched(cluster, nodes, *options, spares=0, deadline=90):
-    """What each node of a job prints, which tests its links first."""
+    """What each node of a job prints, which tests its links first. The settings of the first node differ from the others'."""
     jobs = [node.start(BIN / "muster", "--nnodes", len(nodes) - spares, "--spares", spares, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
-                       "--rdzv-id", "night", "--store-port", STORE, "--preflight=pairs", *options, "--no-python", "/bin/true")
+                       "--rdzv-id", "night", "--store-port", STORE, "--preflight=pairs", *options, "--no-python", "/bin/true", NCCL_ALGO="Tree" if node is nodes[0] else "Ring")
             for node in nodes]
     end = time.monotonic() + deadline
     said = []
@@ -325,6 +325,7 @@ def a_job_on_good_links(cluster):
     nodes, _ = start(cluster, 3)
     for said in launched(cluster, nodes, "--log-level", "info"):
         assert "node-" not in said and " between nodes" in said, said
+        assert said.count("versions of the NCCL variables differ: ") == 1, said
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, a_parent_that_ignores_its_children, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_task_of_srun_that_never_comes,
