@@ -49,6 +49,10 @@ std::span<const LimitRow> limit_table() {
         {"gpu-sisters-percent", 85, "A GPU should reach so much of the speed of the other GPUs of its node."},
         {"gpu-gflops", 0, "The least speed of a GPU in products in f16. 0: no limit."},
         {"link-mbytes", 0, "The least bandwidth of a link between two nodes (level 2), in MB/s. 0: no limit."},
+        {"link-slow-percent", 25,
+         "A link should reach so much of the usual bandwidth (level 2), and a group of nodes half of that."},
+        {"lost-permille", 3, "Of 1,000 TCP segments of the test that a node sends, so many may be lost (level 2)."},
+        {"clock-ms", 1000, "Wall clocks of two nodes may differ by so much (level 2)."},
     };
     return rows;
 }

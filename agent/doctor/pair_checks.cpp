@@ -160,13 +160,15 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
     for (const auto* clock : look.all("clock")) {
         const auto ahead = clock->number("ahead-ms").value_or(0);
         const auto apart = muster::describe(std::chrono::milliseconds(ahead < 0 ? -ahead : ahead));
+        const auto within =
+            cat("within ", muster::describe(std::chrono::milliseconds(clock->number("within-ms").value_or(0))), " of ");
         if (const auto& two = clock->text("ranks"); !two.empty())
             found.push_back({Level::warning, nodes_of(look, two),
                              cat("the clock of the second is ", apart, ahead < 0 ? " behind" : " ahead"),
-                             "within 1 s of each other; of two, nothing shows which one is right"});
+                             cat(within, "each other; of two, nothing shows which one is right")});
         else
             found.push_back({Level::warning, node_of(look, clock->text("rank")),
-                             cat(apart, ahead < 0 ? " behind" : " ahead"), "within 1 s of the other nodes"});
+                             cat(apart, ahead < 0 ? " behind" : " ahead"), cat(within, "the other nodes")});
     }
     return found;
 }
@@ -174,23 +176,30 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
 /// TCP lowers its packets to the smaller MTU; NCCL over RoCE does not (nccl#1524).
 Found mtus(const DoctorFacts& facts, const DoctorLimits&) {
     const auto& look = facts.look("nodes");
-    std::map<std::int64_t, std::vector<std::string>> nodes;  // by MTU
-    std::size_t count = 0, most = 0;
-    std::int64_t usual = 0;
-    for (const auto* node : look.all("node")) {
-        const auto mtu = node->number("mtu").value_or(0);
-        if (mtu <= 0) continue;
-        auto& alike = nodes[mtu];
-        alike.push_back(node_of(look, node->text("rank")));
-        ++count;
-        if (alike.size() > most) most = alike.size(), usual = mtu;
+    struct Network {
+        std::vector<const FactRecord*> sizes;
+        const FactRecord* usual = nullptr;
+        std::size_t node_count = 0, most = 0;
+    };
+    std::map<std::string, Network> networks;
+    for (const auto* size : look.all("mtu")) {
+        auto& network = networks[size->text("network")];
+        const auto count = split(size->text("ranks"), '-').size();
+        network.sizes.push_back(size);
+        network.node_count += count;
+        if (count > network.most) network.most = count, network.usual = size;
     }
-    const bool has_usual = 2 * most > count;
     Found found;
-    for (auto& [mtu, alike] : nodes)
-        if (nodes.size() > 1 && !(has_usual && mtu == usual))
-            found.push_back({Level::warning, list_of(std::move(alike)), cat("MTU ", mtu),
-                             has_usual ? cat(usual, ", as ", most, " of ", count, " nodes have") : "the same on all"});
+    for (const auto& [name, network] : networks)
+        for (const auto* size : network.sizes) {
+            const bool has_usual = 2 * network.most > network.node_count;
+            if (has_usual && size == network.usual) continue;
+            found.push_back({Level::warning, cat(nodes_of(look, size->text("ranks")), " in network ", name),
+                             cat("MTU ", size->text("mtu")),
+                             has_usual ? cat(network.usual->text("mtu"), ", as ", network.most, " of ",
+                                             network.node_count, " nodes have there")
+                                       : "the same on all"});
+        }
     return found;
 }
 

@@ -181,6 +181,7 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
     if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty())
         words->pairs.directory = temporary;
     words->order.directories.push_back(words->pairs.directory);
+    words->pairs.limits = words->order.limits;
     const auto before = std::chrono::steady_clock::now();
     auto facts = look_at_node(words->order, environment);
     if (words->between_nodes) facts.looks["nodes"] = look_between_nodes(words->pairs);

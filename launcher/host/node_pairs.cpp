@@ -40,10 +40,13 @@ std::vector<std::string> job_words(const PairsJob& job) {
     return words;
 }
 
-/// This process's variables, without some, and with the place of the result: that is no argument, because those of all
-/// nodes are compared.
+/// This process's variables, without some, and with the place of the result and the limits: they are no arguments,
+/// because those of all nodes are compared.
 std::vector<std::string> job_variables(const PairsJob& job, const std::string& result) {
-    std::vector<std::string> variables{cat("MUSTER_PAIRS_FILE=", result)};
+    std::string limits;
+    for (const auto* name : {"clock-ms", "link-slow-percent", "lost-permille"})
+        limits += cat(limits.empty() ? "" : " ", name, '=', job.limits.of(name));
+    std::vector<std::string> variables{cat("MUSTER_PAIRS_FILE=", result), cat("MUSTER_PAIRS_LIMITS=", limits)};
     variables.insert(variables.end(), job.with.begin(), job.with.end());
     for (char** one = environ; *one != nullptr; ++one) {
         const std::string_view variable(*one);
@@ -125,7 +128,10 @@ Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
 
 /// The job of the order.
 PairsJob pairs_job(const PairsOrder& order) {
-    PairsJob job{.expected_count = order.node_count, .options = {"--rdzv-id", order.job}, .directory = order.directory};
+    PairsJob job{.expected_count = order.node_count,
+                 .options = {"--rdzv-id", order.job},
+                 .directory = order.directory,
+                 .limits = order.limits};
     // For nodes that come late. Of the user's own join_timeout nothing is known here.
     job.limit += order.node_count > 0 ? Duration(2 * order.wait_seconds * 1s) : join_timeout_default;
     if (std::ranges::any_of(order.muster_options, [](const auto& word) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/doctor/doctor_limits.h"
 #include "agent/doctor/look.h"
 #include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
@@ -30,7 +31,8 @@ struct PairsJob {
     std::vector<std::string> without = {};  ///< Variables that the job's muster does not get.
     std::vector<std::string> with = {};     ///< "NAME=VALUE": variables that it gets besides.
     InterruptedTest interrupted = InterruptedTest::is_reported;
-    Duration limit = 5min;  ///< For meeting and test.
+    Duration limit = 5min;            ///< For meeting and test.
+    agent::DoctorLimits limits = {};  ///< Those of the node with rank 0 count.
 };
 
 /// Blocks until the job has ended, been stopped for 10 s, or met its limit. The look has the records of muster-pairs
@@ -45,6 +47,7 @@ struct PairsOrder {
     int wait_seconds = 30;                    ///< Nodes that have not come by then are left out, and named.
     std::string directory = "/tmp";           ///< For the result.
     std::vector<std::string> muster_options;  ///< Further options of muster, as given.
+    agent::DoctorLimits limits;               ///< Those of the node with rank 0 count.
 };
 
 /// Whether the order, a scheduler or a variable of muster tells where the nodes meet.

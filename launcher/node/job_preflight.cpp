@@ -28,7 +28,8 @@ agent::Look look_at_links(Launch& launch, const Environment& environment) {
                  .without = option_variables(),
                  .with = {cat(leaves_versions, "=1")},
                  .interrupted = InterruptedTest::ends_launcher,
-                 .limit = PairsJob().limit + config.join_timeout};
+                 .limit = PairsJob().limit + config.join_timeout,
+                 .limits = preflight_limits(config)};
     // These are for the job itself.
     job.without.insert(job.without.end(), {"TORCHELASTIC_ERROR_FILE", "NOTIFY_SOCKET"});
     if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty()) job.directory = temporary;

@@ -87,7 +87,8 @@ std::string own_networks(const std::string& store_host) {
         // An IPv4 address that an unused interface gave itself leads nowhere.
         const bool is_told = std::ranges::find(*told, address) != told->end() && !address.starts_with("169.254.");
         if (!is_told || network.empty() || !address_in(networks, network).empty()) continue;
-        networks += cat(networks.empty() ? "" : " ", network, '=', address);
+        networks += cat(networks.empty() ? "" : " ", network, '=', address, ',',
+                        first_line(cat("/sys/class/net/", entry->ifa_name, "/mtu")));
     }
     ::freeifaddrs(first);
     return networks;

@@ -29,7 +29,8 @@ Result<void> test_own(const SearchTerms& terms, int step, std::string_view round
                          .ranks = group,
                          .number = static_cast<int>(std::ranges::find(group, terms.rank) - group.begin()),
                          .place = std::shared_ptr<MeetingPlace>(terms.store->below(name + '/')),
-                         .address = address_in(terms.networks, round.substr(0, round.find(' ')))};
+                         .address = address_in(terms.networks, round.substr(0, round.find(' '))),
+                         .lost_permille = limit_in(round, "lost-permille").value_or(0)};
     const auto result = group.size() == 2 ? test_pair(test) : test_group(test);
     return terms.store->set(cat("result/", step, '/', terms.rank), write_answer({result, wall_clock_ms()}));
 }
@@ -41,7 +42,8 @@ Result<void> PairRounds::publish(const std::string& text) {
 }
 
 Result<std::vector<PairResult>> PairRounds::test(const std::vector<NodeGroup>& groups, std::string_view network) {
-    const auto text = cat(network, network.empty() ? "" : " ", write_groups(groups));
+    const auto text =
+        cat(network, network.empty() ? "" : " ", write_groups(groups), " lost-permille=", terms_.limits.lost_permille);
     if (auto told = publish(text); !told) return told.error();
     const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + answer_slack;
     if (auto tested = test_own(terms_, step_, text); !tested) return tested.error();
@@ -66,7 +68,6 @@ PairResult PairRounds::collect(const NodeGroup& group, Instant deadline) {
         const auto& one = answer->result;
         // Answers of a large group may be read long after they were given.
         if (answer->wall_ms > 0 && group.size() == 2) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
-        if (auto& mtu = mtu_[rank]; one.mtu > mtu) mtu = one.mtu;
         if (!kept) kept = one;
         const int rate = std::min(kept->link_mbytes_per_s, one.link_mbytes_per_s);
         const bool sees_losses = kept->sees_losses && one.sees_losses;

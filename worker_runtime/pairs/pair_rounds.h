@@ -14,6 +14,7 @@
 #include "worker_runtime/context/round_store.h"
 #include "worker_runtime/pairs/group_search.h"
 #include "worker_runtime/pairs/pair_test.h"
+#include "worker_runtime/pairs/search_limits.h"
 
 namespace muster::runtime {
 
@@ -25,11 +26,12 @@ struct SearchTerms {
     int world_size = 1;
     int expected_count = 1;  ///< Nodes that should have come.
     std::string networks;    ///< Of this node (shared_networks.h).
+    SearchLimits limits;     ///< Those of rank 0 count.
     std::shared_ptr<RoundStore> store;
 };
 
 /// Tests the group of this rank, if it has one, and answers. `round` is what rank 0 published: groups, before which the
-/// name of a network may stand.
+/// name of a network may stand, and then its limit of losses.
 Result<void> test_own(const SearchTerms& terms, int step, std::string_view round);
 
 class PairRounds {
@@ -48,8 +50,6 @@ class PairRounds {
     [[nodiscard]] const std::map<int, std::string>& unread() const { return unread_; }
     /// By rank: how far its wall clock is ahead of this node's, less the time that its answer took.
     [[nodiscard]] const std::map<int, std::int64_t>& ahead_ms() const { return ahead_ms_; }
-    /// By rank: the largest MTU that it told.
-    [[nodiscard]] const std::map<int, int>& mtu() const { return mtu_; }
 
   private:
     PairResult collect(const NodeGroup& group, Instant deadline);
@@ -59,7 +59,6 @@ class PairRounds {
     std::set<int> silent_;
     std::map<int, std::string> unread_;
     std::map<int, std::int64_t> ahead_ms_;
-    std::map<int, int> mtu_;
 };
 
 }  // namespace muster::runtime

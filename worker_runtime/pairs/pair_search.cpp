@@ -16,6 +16,7 @@
 #include "worker_runtime/pairs/network_search.h"
 #include "worker_runtime/pairs/own_machine.h"
 #include "worker_runtime/pairs/pairing.h"
+#include "worker_runtime/pairs/shared_networks.h"
 #include "worker_runtime/pairs/usual_speeds.h"
 
 namespace muster::runtime {
@@ -25,11 +26,6 @@ namespace {
 constexpr Duration start_limit = 30s;
 /// For all nodes to tell what they are, once rank 0 has.
 constexpr Duration told_limit = 5s;
-/// As slow_part, for a group. Its many messages make more work for CPUs, and the rates of its kernels say little: each
-/// is that of one connection at one moment.
-constexpr int slow_group_part = 8;
-/// Wall clocks of two nodes that differ by more are named.
-constexpr std::int64_t clock_ms_max = 1000;
 
 std::vector<NodeGroup> as_groups(const std::vector<NodePair>& pairs) {
     std::vector<NodeGroup> groups;
@@ -133,13 +129,11 @@ class LeadingSearch {
         speeds_.end_round();
         for (std::size_t i = 0; i < groups.size(); ++i) {
             auto& result = (*results)[i];
-            const auto usual = speeds_.of(groups[i]);
-            const bool is_slow = groups[i].size() == 2
-                                     ? std::max(result.mbytes_per_s, result.link_mbytes_per_s) * slow_part < usual
-                                     : result.mbytes_per_s * slow_group_part < usual;
-            if (!result.passed || !is_slow) continue;
+            const auto speed =
+                groups[i].size() == 2 ? std::max(result.mbytes_per_s, result.link_mbytes_per_s) : result.mbytes_per_s;
+            if (!result.passed || !speeds_.is_slow(groups[i], speed)) continue;
             result.passed = false;
-            result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", usual, " MB/s are usual");
+            result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", speeds_.of(groups[i]), " MB/s are usual");
         }
         return results;
     }
@@ -165,15 +159,16 @@ class LeadingSearch {
         std::ranges::sort(all);
         std::string out;
         std::set<int> named;
+        const auto within = cat("\twithin-ms=", terms_.limits.clock_ms, '\n');
         for (const auto& [pair, apart] : clocks_) {
-            if (std::abs(apart) <= clock_ms_max) continue;
+            if (std::abs(apart) <= terms_.limits.clock_ms) continue;
             if (terms_.world_size == 2)
-                return cat("clock\tranks=", write_groups({{pair.first, pair.second}}), "\tahead-ms=", apart, '\n');
+                return cat("clock\tranks=", write_groups({{pair.first, pair.second}}), "\tahead-ms=", apart, within);
             const auto usual = all[all.size() / 2];
             const bool is_first = std::abs(ahead_ms[pair.first] - usual) > std::abs(ahead_ms[pair.second] - usual);
             const int rank = is_first ? pair.first : pair.second;
             if (named.insert(rank).second)
-                out += cat("clock\trank=", rank, "\tahead-ms=", is_first ? -apart : apart, '\n');
+                out += cat("clock\trank=", rank, "\tahead-ms=", is_first ? -apart : apart, within);
         }
         return out;
     }
@@ -200,22 +195,24 @@ class LeadingSearch {
         }
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
-        auto mtu = rounds_.mtu();
         for (int rank = 0; rank < terms_.world_size; ++rank) {
             const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
-            out += cat("node\trank=", rank, "\thost=", host_of(terms_, rank), "\tverdict=", verdict,
-                       "\tgroup=", group_of[rank], "\tmtu=", mtu[rank],
-                       "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
+            out +=
+                cat("node\trank=", rank, "\thost=", host_of(terms_, rank), "\tverdict=", verdict,
+                    "\tgroup=", group_of[rank], "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
         }
         for (const auto& [a, b] : pairing.bad_paths())
             out += cat("path\ta=", a, "\tb=", b, "\twhy=", printable_line(why_[a]), '\n');
+        for (const auto& [network, mtu, alike] : unlike_mtus(nodes_.networks))
+            out +=
+                cat("mtu\tnetwork=", printable_line(network), "\tmtu=", mtu, "\tranks=", write_groups({alike}), '\n');
         return out + write_clocks() + records_ + "end\n";
     }
 
     const SearchTerms& terms_;
     Nodes nodes_;
     PairRounds rounds_;
-    UsualSpeeds speeds_{nodes_.types};
+    UsualSpeeds speeds_{nodes_.types, terms_.limits.link_slow_percent};
     std::string records_;
     std::map<int, std::string> why_;
     /// By rank: the size of the last group with it that failed, and why.

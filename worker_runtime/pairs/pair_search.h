@@ -9,8 +9,8 @@
 
 namespace muster::runtime {
 
-/// The result as records that agent/doctor/look.h parses: node, pair, path, network, together, untested, and "end". An
-/// error: the store is lost, or rank 0 is. A rank that hangs is in the result.
+/// The result as records that agent/doctor/look.h parses: node, pair, path, mtu, clock, network, together, untested,
+/// and "end". An error: the store is lost, or rank 0 is. A rank that hangs is in the result.
 Result<std::string> search_bad_nodes(const SearchTerms& terms);
 
 }  // namespace muster::runtime

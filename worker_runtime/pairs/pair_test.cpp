@@ -128,8 +128,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     if (!settled) return failed(no_small, settled.error());
     const auto sent = sent_since(before, sent_segments());
     result.sees_losses = sent.data > 0 && sent.sees_losses;
-    if (is_judged && sent.mtu < loopback_mtu) result.mtu = static_cast<int>(sent.mtu);
-    if (size == 2 && is_judged) result.why = too_many_lost(sent);
+    if (size == 2 && is_judged) result.why = too_many_lost(sent, terms.lost_permille);
     result.passed = result.why.empty();
     return result;
 }

@@ -22,7 +22,6 @@ struct PairResult {
     /// depends on what else the CPUs of the two nodes do.
     int link_mbytes_per_s = 0;
     bool sees_losses = false;   ///< Whether the kernels of both nodes count lost packets.
-    int mtu = 0;                ///< Of this rank's kernel on its way to the other one. 0: not known.
     std::int64_t clock_ms = 0;  ///< How far the second rank's wall clock is ahead of the first's.
 };
 
@@ -33,6 +32,7 @@ struct PairTerms {
     std::shared_ptr<MeetingPlace> place;
     /// Of this node, the only one to connect by. Then one large message is enough. Empty: all of its addresses.
     std::string address{};
+    int lost_permille = 0;  ///< SearchLimits::lost_permille
 };
 
 /// The time for connecting and all messages, repeats included. The kernel calls twice in it, and sends a lost segment

@@ -1,6 +1,6 @@
 // muster-pairs NODES: one worker of the job that `muster doctor --nnodes` starts. It tests pairs of nodes with the
 // other ranks and writes the result to the file MUSTER_PAIRS_FILE, on every node. NODES is the number of nodes that
-// should have come.
+// should have come. Of MUSTER_PAIRS_LIMITS (search_limits.h) those of rank 0 count.
 //
 // It listens as ranks of a job do (worker_runtime/tcp): only ranks with the job's key are accepted, where it has one.
 // Exit codes: 0 the result is in the file; 1 there is none, or a rank hangs, with the reason on stderr; 2 wrong
@@ -43,10 +43,13 @@ Result<void> wait_for_others(const SearchTerms& terms) {
 int main(int argc, char** argv) {
     SearchTerms terms;
     const auto path = variable("MUSTER_PAIRS_FILE").value_or(std::string());
-    if (argc != 2 || path.empty() || !parse_number(std::string_view(argv[1]), terms.expected_count)) {
-        std::fputs("usage: muster-pairs NODES, as a worker of a job, with MUSTER_PAIRS_FILE\n", stderr);
+    const auto limits = read_search_limits(variable("MUSTER_PAIRS_LIMITS").value_or(std::string()));
+    if (argc != 2 || path.empty() || !limits || !parse_number(std::string_view(argv[1]), terms.expected_count)) {
+        std::fputs("usage: muster-pairs NODES, as a worker of a job, with MUSTER_PAIRS_FILE and MUSTER_PAIRS_LIMITS\n",
+                   stderr);
         return 2;
     }
+    terms.limits = *limits;
     // What stays there if this process hangs.
     std::ofstream(path, std::ios::binary) << "begun\n";
     ::unsetenv("MUSTER_TRANSPORT");  // between nodes it is TCP, whatever a trainer uses

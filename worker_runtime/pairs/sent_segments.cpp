@@ -17,7 +17,6 @@ SentSegments read_segments(const tcp_info& info, std::size_t length) {
             .again = info.tcpi_total_retrans,
             .twice = info.tcpi_dsack_dups,
             .bytes_per_s = static_cast<std::int64_t>(info.tcpi_delivery_rate),
-            .mtu = info.tcpi_pmtu,
             .sees_losses = length >= offsetof(tcp_info, tcpi_dsack_dups) + sizeof info.tcpi_dsack_dups};
 }
 
@@ -41,12 +40,10 @@ SentByConnection sent_segments() {
 
 SentSegments sent_since(const SentByConnection& before, const SentByConnection& now) {
     SentSegments sum;
-    std::int64_t most = 0;
     for (const auto& [cookie, sent] : now) {
         const auto found = before.find(cookie);
         const auto earlier = found != before.end() ? found->second : SentSegments{};
         if (sent.data == earlier.data) continue;
-        if (sent.data - earlier.data > most) most = sent.data - earlier.data, sum.mtu = sent.mtu;
         sum.data += sent.data - earlier.data;
         sum.again += sent.again - earlier.again;
         sum.twice += sent.twice - earlier.twice;
@@ -56,10 +53,10 @@ SentSegments sent_since(const SentByConnection& before, const SentByConnection& 
     return sum;
 }
 
-std::string too_many_lost(const SentSegments& sent) {
+std::string too_many_lost(const SentSegments& sent, int permille) {
     constexpr std::int64_t few = 20;
     const auto lost = sent.lost();
-    if (lost < few || lost * 1000 <= lost_permille_max * sent.data) return {};
+    if (lost < few || lost * 1000 <= permille * sent.data) return {};
     return cat("packets are lost: of ", sent.data, " segments ", lost, " did not arrive");
 }
 

@@ -19,7 +19,6 @@ struct SentSegments {
     std::int64_t again = 0;        ///< Repeats.
     std::int64_t twice = 0;        ///< Repeats that the receiver reported to have twice.
     std::int64_t bytes_per_s = 0;  ///< The rate at which the receiver's kernel acknowledged the last ones.
-    std::int64_t mtu = 0;          ///< The largest packet that the kernel sends on this way. 0: not known.
 
     /// False where the kernel (Linux before 4.19) does not tell `twice`, so that repeats say nothing of losses.
     bool sees_losses = true;
@@ -37,18 +36,11 @@ SentSegments read_segments(const tcp_info& info, std::size_t length);
 /// not count.
 SentByConnection sent_segments();
 
-/// Between the two times; the rate is the sum over the connections that sent something, and the MTU that of the one
-/// that sent most. A connection that closed meanwhile does not count.
+/// Between the two times; the rate is the sum over the connections that sent something. A connection that closed
+/// meanwhile does not count.
 SentSegments sent_since(const SentByConnection& before, const SentByConnection& now);
 
-/// Between two nodes of one host the kernel tells at least this `mtu` (65,535 over IPv4, 65,536 over IPv6); no network
-/// has it.
-inline constexpr std::int64_t loopback_mtu = 65535;
-
-/// A link fails if more than so many of 1,000 segments are lost.
-inline constexpr int lost_permille_max = 3;
-
-/// One sentence. Empty: few enough.
-std::string too_many_lost(const SentSegments& sent);
+/// One sentence. Empty: at most `permille` of 1,000 segments, or too few to judge.
+std::string too_many_lost(const SentSegments& sent, int permille);
 
 }  // namespace muster::runtime

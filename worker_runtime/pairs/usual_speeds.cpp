@@ -1,6 +1,7 @@
 #include "worker_runtime/pairs/usual_speeds.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace muster::runtime {
 
@@ -11,7 +12,8 @@ constexpr int any_type = -1;
 
 }  // namespace
 
-UsualSpeeds::UsualSpeeds(std::vector<int> types) : types_(std::move(types)) {
+UsualSpeeds::UsualSpeeds(std::vector<int> types, int slow_percent)
+    : types_(std::move(types)), slow_percent_(slow_percent) {
     for (auto& type : types_)
         if (std::ranges::count(types_, type) < comparable_nodes) type = any_type;
 }
@@ -37,6 +39,13 @@ int UsualSpeeds::of(const NodeGroup& nodes) const {
         slowest = slowest == 0 ? found->second : std::min(slowest, found->second);
     }
     return slowest;
+}
+
+bool UsualSpeeds::is_slow(const NodeGroup& nodes, int mbytes_per_s) const {
+    // The many messages of a group make more work for CPUs, and the rates of its kernels say little: each is that of
+    // one connection at one moment.
+    const std::int64_t parts = nodes.size() > 2 ? 200 : 100;
+    return parts * mbytes_per_s < std::int64_t{slow_percent_} * of(nodes);
 }
 
 }  // namespace muster::runtime

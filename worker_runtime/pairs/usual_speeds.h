@@ -11,14 +11,11 @@
 
 namespace muster::runtime {
 
-/// A pair with less than this part of the usual bandwidth counts as failed, if its kernels are as slow as its ranks.
-inline constexpr int slow_part = 4;
-
 class UsualSpeeds {
   public:
     /// `types` has a number for each node. Nodes with the same number are machines of one type. Those of a type with
-    /// fewer than three are compared with all nodes.
-    explicit UsualSpeeds(std::vector<int> types);
+    /// fewer than three are compared with all nodes. `slow_percent` is SearchLimits::link_slow_percent.
+    UsualSpeeds(std::vector<int> types, int slow_percent);
 
     /// A pair that passed in this round. Those between nodes of one type tell what is usual there.
     void told(NodePair pair, int mbytes_per_s);
@@ -28,11 +25,14 @@ class UsualSpeeds {
     /// What a test of these nodes should reach: what is usual for the slowest of their types. 0: unknown, as where no
     /// pair of a type has passed.
     [[nodiscard]] int of(const NodeGroup& nodes) const;
+    /// Whether a test of these nodes reached too little of that; a group of more than two may reach half of a pair.
+    [[nodiscard]] bool is_slow(const NodeGroup& nodes, int mbytes_per_s) const;
 
   private:
     [[nodiscard]] int type(int node) const { return types_[static_cast<std::size_t>(node)]; }
 
     std::vector<int> types_;
+    int slow_percent_;
     std::map<int, int> usual_;                // by type
     std::map<int, std::vector<int>> told_{};  // in this round
 };

@@ -75,7 +75,7 @@ def clean(cluster):
     for got, findings, all_of in answers(cluster, go()):
         assert (got, findings) == (0, []), cluster.story()
         assert any(one["check"] == "links" and " MB/s, " in one["measured"] for one in all_of), all_of
-    assert "differ" not in cluster.story(), cluster.story()
+    assert "differ" not in cluster.story() and " warning " not in cluster.story(), cluster.story()
     for node in nodes:
         assert sorted((node.folder / "passing_nodes.txt").read_text().split()) == ["n0", "n1", "n2", "n3"]
         assert (node.folder / "failing_nodes.txt").read_text() == ""
@@ -134,6 +134,19 @@ def two_clocks_that_differ(cluster):
     answered = answers(cluster, [node.running[0] for node in nodes])
     expect(cluster, answered, 1, "node-clock", "n1 (rank", "the clock of the second is ")
     assert "n0 (rank" in answered[0][1][0]["what"], answered[0]
+
+
+def limits_of_rank_0_count(cluster):
+    """A clock that they allow, and a link that is slow by them alone. The other node has no file."""
+    nodes, _ = start(cluster, 2)
+    limits = cluster.folder / "limits"
+    limits.write_text("clock-ms = 7200000\nlink-slow-percent = 1000\n")
+    wrong = wrong_clock(cluster.folder, -3600)[0]
+    for number, node in enumerate(nodes):
+        node.start(*words(2), *([] if number == 1 else ["--limits", limits]), "--", "--store-port", STORE, **(wrong if number == 1 else {}))
+    for got, findings, _ in answers(cluster, [node.running[0] for node in nodes]):
+        assert (got, {one["check"] for one in findings}) == (3, {"node-undecided"}), cluster.story()
+        assert all(one["measured"].startswith("slow: ") for one in findings), findings
 
 
 def a_node_with_another_mtu(cluster):
@@ -329,7 +342,7 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, a_parent_that_ignores_its_children, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_task_of_srun_that_never_comes,
-         clean_tasks_of_srun, one_task_of_srun, two_clocks_that_differ, a_node_with_another_mtu, a_slow_node,
+         clean_tasks_of_srun, one_task_of_srun, two_clocks_that_differ, limits_of_rank_0_count, a_node_with_another_mtu, a_slow_node,
          a_path_between_two_nodes, a_limit_of_connections, clean_networks, one_address_of_a_node_is_a_dead_end,
          full_packets_vanish_by_ipv6, a_path_of_one_network, a_network_loses_full_packets, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
          two_racks_that_do_not_reach_each_other]

@@ -141,39 +141,41 @@ TEST_CASE("a node with another build of muster is named as not looked at, and no
     CHECK(finding_line(findings[0]).starts_with("could not look: node-build: n1 (rank 1): another form"));
 }
 
-TEST_CASE("nodes whose MTU differs from that of most are named, and all where no MTU is that of most") {
+TEST_CASE("nodes whose MTU in a network differs from that of most are named, and all where none is that of most") {
     DoctorFacts facts;
-    facts.looks["nodes"] = look_of(
-        {"nodes expected=4 came=4 rounds=1",
-         "node rank=0 host=n0 verdict=passed mtu=9000 why=", "node rank=1 host=n1 verdict=passed mtu=1500 why=",
-         "node rank=2 host=n2 verdict=passed mtu=9000 why=", "node rank=3 host=n3 verdict=undecided mtu=0 why=hung"});
-    auto findings = examine(facts, {}, {"node-undecided"});
+    facts.looks["nodes"] =
+        look_of({"nodes expected=4 came=4 rounds=1", "node rank=0 host=n0 verdict=passed why=",
+                 "node rank=1 host=n1 verdict=passed why=", "node rank=2 host=n2 verdict=passed why=",
+                 "node rank=3 host=n3 verdict=passed why=", "mtu network=10.1.0.0/24 mtu=1500 ranks=1",
+                 "mtu network=10.1.0.0/24 mtu=9000 ranks=0-2"});
+    auto findings = examine(facts, {}, {});
     REQUIRE(findings.size() == 1);
     CHECK(findings[0].check == "node-mtu");
     CHECK(findings[0].level == Level::warning);
-    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].what == "n1 (rank 1) in network 10.1.0.0/24");
     CHECK(findings[0].measured == "MTU 1500");
-    CHECK(findings[0].expected == "9000, as 2 of 3 nodes have");
-    facts.looks["nodes"].records[4].fields["mtu"] = "1500";
-    findings = examine(facts, {}, {"node-undecided"});
+    CHECK(findings[0].expected == "9000, as 2 of 3 nodes have there");
+    facts.looks["nodes"].records[5].fields["ranks"] = "1-3";
+    findings = examine(facts, {}, {});
     REQUIRE(findings.size() == 2);
-    CHECK(findings[0].what == "n1 (rank 1), n3 (rank 3)");
-    CHECK(findings[1].what == "n0 (rank 0), n2 (rank 2)");
+    CHECK(findings[0].what == "n1 (rank 1), n3 (rank 3) in network 10.1.0.0/24");
+    CHECK(findings[1].what == "n0 (rank 0), n2 (rank 2) in network 10.1.0.0/24");
     CHECK(findings[1].expected == "the same on all");
-    for (auto& record : facts.looks["nodes"].records) record.fields["mtu"] = "1500";
-    CHECK(examine(facts, {}, {"node-undecided"}).empty());
 }
 
 TEST_CASE("a node whose clock is wrong is named") {
     DoctorFacts facts;
-    facts.looks["nodes"] = look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed why=",
-                                    "node rank=1 host=n1 verdict=passed why=", "clock rank=1 ahead-ms=-3600000"});
+    facts.looks["nodes"] =
+        look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed why=",
+                 "node rank=1 host=n1 verdict=passed why=", "clock rank=1 ahead-ms=-3600000 within-ms=1000"});
     const auto findings = examine(facts, {}, {});
     REQUIRE(findings.size() == 1);
     CHECK(findings[0].check == "node-clock");
     CHECK(findings[0].what == "n1 (rank 1)");
     CHECK(findings[0].measured == "60 min behind");
-    facts.looks["nodes"].records.back() = fact("clock ranks=0-1 ahead-ms=3600000");
+    CHECK(findings[0].expected == "within 1 s of the other nodes");
+    facts.looks["nodes"].records.back() = fact("clock ranks=0-1 ahead-ms=3600000 within-ms=20000");
+    CHECK(examine(facts, {}, {})[0].expected.starts_with("within 20 s of each other"));
     CHECK(examine(facts, {}, {})[0].what == "n0 (rank 0), n1 (rank 1)");
     CHECK(examine(facts, {}, {})[0].measured == "the clock of the second is 60 min ahead");
 }

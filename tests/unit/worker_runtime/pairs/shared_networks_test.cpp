@@ -46,7 +46,7 @@ TEST_CASE("a network inside each host is none between hosts") {
 TEST_CASE("each node finds its group in a round's text, with and without a network") {
     CHECK(write_groups({{0, 3}, {1, 2, 5}}) == "0-3 1-2-5");
     for (const std::string network : {"", "10.1.0.0/24 ", "fd00::/64 "}) {
-        const auto text = network + "0-3 1-2-5";
+        const auto text = network + "0-3 1-2-5 lost-permille=3";
         CHECK(own_group(text, 3) == NodeGroup{0, 3});
         CHECK(own_group(text, 1) == NodeGroup{1, 2, 5});
         CHECK(own_group(text, 4).empty());
@@ -56,6 +56,24 @@ TEST_CASE("each node finds its group in a round's text, with and without a netwo
 
 TEST_CASE("a node's address in a network is found by the network's name") {
     CHECK(address_in("10.1.0.0/24=10.1.0.3 fd00::/64=fd00::3", "fd00::/64") == "fd00::3");
+    CHECK(address_in("10.1.0.0/24=10.1.0.3,1500 fd00::/64=fd00::3,1500", "fd00::/64") == "fd00::3");
     CHECK(address_in("10.1.0.0/24=10.1.0.3", "10.1.0.0/2").empty());
     CHECK(address_in("nonsense 10.1.0.0/24", "10.1.0.0/24").empty());
+}
+
+TEST_CASE("MTUs are compared between nodes of one network alone") {
+    const auto found = unlike_mtus({"10.1.0.0/24=10.1.0.1,9000 10.2.0.0/24=10.2.0.1,1500",
+                                    "10.1.0.0/24=10.1.0.2,1500 10.2.0.0/24=10.2.0.2,1500", "10.1.0.0/24=10.1.0.3,9000",
+                                    "10.1.0.0/24=10.1.0.4"});
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].network == "10.1.0.0/24");
+    CHECK(found[0].mtu == 1500);
+    CHECK(found[0].nodes == NodeGroup{1});
+    CHECK(found[1].mtu == 9000);
+    CHECK(found[1].nodes == NodeGroup{0, 2});
+    // Racks behind a router, and a bridge inside each host.
+    CHECK(unlike_mtus({"10.1.0.0/24=10.1.0.1,9000", "10.1.0.0/24=10.1.0.2,9000", "10.2.0.0/24=10.2.0.1,1500",
+                       "10.2.0.0/24=10.2.0.2,1500"})
+              .empty());
+    CHECK(unlike_mtus({"172.17.0.0/16=172.17.0.1,1500", "172.17.0.0/16=172.17.0.1,1400"}).empty());
 }

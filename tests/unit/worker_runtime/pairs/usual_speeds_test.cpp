@@ -32,7 +32,7 @@ Cluster draw(std::mt19937_64& draws) {
 
 Pairing search(const Cluster& cluster, std::uint64_t seed) {
     Pairing pairing(static_cast<int>(cluster.types.size()), seed, cluster.types);
-    UsualSpeeds usual(cluster.types);
+    UsualSpeeds usual(cluster.types, 25);
     const auto speed = [&](NodePair pair) {
         return static_cast<int>(std::min(cluster.speeds[static_cast<std::size_t>(pair.first)],
                                          cluster.speeds[static_cast<std::size_t>(pair.second)]));
@@ -40,8 +40,7 @@ Pairing search(const Cluster& cluster, std::uint64_t seed) {
     for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
         for (const auto& pair : pairs) usual.told(pair, speed(pair));
         usual.end_round();
-        for (const auto& pair : pairs)
-            pairing.told(pair, speed(pair) * slow_part >= usual.of({pair.first, pair.second}));
+        for (const auto& pair : pairs) pairing.told(pair, !usual.is_slow({pair.first, pair.second}, speed(pair)));
         REQUIRE(pairing.round_count() < 64);
     }
     return pairing;
@@ -77,7 +76,7 @@ TEST_CASE("a node that is slow among machines of its type is named, and no other
 }
 
 TEST_CASE("a node whose type has fewer than three is compared with all") {
-    UsualSpeeds usual({0, 0, 0, 0, 1, 2});
+    UsualSpeeds usual({0, 0, 0, 0, 1, 2}, 25);
     CHECK(usual.of({0, 1}) == 0);
     for (const auto& [pair, speed] : std::map<NodePair, int>{{{0, 1}, 900}, {{2, 3}, 800}, {{4, 5}, 9}})
         usual.told(pair, speed);
@@ -88,6 +87,21 @@ TEST_CASE("a node whose type has fewer than three is compared with all") {
     usual.told({0, 1}, 20);
     usual.end_round();
     CHECK(usual.of({0, 1}) == 900);  // the first round decides
+}
+
+TEST_CASE("a pair is slow below the given part of what is usual, and a group below half of that") {
+    for (const auto& [percent, least] : std::map<int, int>{{25, 200}, {60, 480}, {0, 0}}) {
+        INFO(percent);
+        UsualSpeeds usual({0, 0, 0}, percent);
+        CHECK_FALSE(usual.is_slow({0, 1}, 0));  // unknown yet
+        usual.told({0, 1}, 800);
+        usual.end_round();
+        CHECK_FALSE(usual.is_slow({0, 1}, least));
+        CHECK_FALSE(usual.is_slow({0, 1, 2}, least / 2));
+        if (least == 0) continue;
+        CHECK(usual.is_slow({0, 1}, least - 1));
+        CHECK(usual.is_slow({0, 1, 2}, least / 2 - 1));
+    }
 }
 
 TEST_CASE("a node that is slow and the only one of its type is named") {
