@@ -86,6 +86,7 @@ class KeptTorch(unittest.TestCase):
             killed, before, after = job.kill_at_the_gate()
             self.expect_kept(before, after)
             self.assertEqual(job.weights(), self.undisturbed)
+            self.assertEqual([line["prefixes"] for line in job.lines("end")], [1] * job.ranks)
             first = [next(line for line in job.lines("step") if line["rank"] == rank and line["round"] == 1) for rank in range(job.ranks)]
             print(f"from the kill to the last rank's step: {(max(line['at_ns'] for line in first) - killed) / 1e9:.2f} s", file=sys.stderr)
             # The survivors keep the state of the gate's own step, whether its copy was whole or not.

@@ -4,6 +4,7 @@
 Writes one line per event to ELASTIC_LOG. Rank 0 waits before step GATE for the file "go", so the others wait in a collective.
 """
 import hashlib
+import io
 import os
 import pathlib
 import sys
@@ -53,6 +54,14 @@ def shard():
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     for parameter in network.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def prefix_count():
+    """How often PyTorch puts "[rankN]" before a line of this process's traceback."""
+    usual, sys.stderr = sys.stderr, io.StringIO()
+    sys.excepthook(ValueError, ValueError("planned"), None)
+    told, sys.stderr = sys.stderr.getvalue(), usual
+    return told.count("[rank")
 
 
 def shard_of(tensor):
@@ -124,7 +133,7 @@ def main(context, resume):
         print(f"step rank={rank} round={os.environ['MUSTER_ROUND']} step={step + 1} at_ns={time.monotonic_ns()}", file=log)
     for thread in pending if resume else ():
         thread.join(60)  # the end of its round has freed it, and it says so
-    print(f"end rank={rank} pid={os.getpid()} weights=x{digest()}", file=log)
+    print(f"end rank={rank} pid={os.getpid()} weights=x{digest()} prefixes={prefix_count()}", file=log)
     dist.destroy_process_group()
 
 

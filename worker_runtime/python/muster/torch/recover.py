@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 import threading
 import weakref
 
@@ -54,6 +55,7 @@ class _TorchRecovery(Recovery):
     def __init__(self, context):
         _remember_wrappers()
         self._world = context.world
+        self._hook = sys.excepthook
         self._over = threading.Event()
         self._watcher = None
         self._variables = {}
@@ -99,6 +101,9 @@ class _TorchRecovery(Recovery):
         ending.join(_LEAVE_SECONDS)
         if found[0]:
             raise CannotBeKept(found[0])
+        # init_process_group() puts one around the last one: a traceback would have a "[rank0]" more for each round.
+        if getattr(sys.excepthook, "__module__", None) == dist.distributed_c10d.__name__:
+            sys.excepthook = self._hook
 
     def _has_ended(self):
         try:
