@@ -53,7 +53,14 @@ void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& shell, const std::stri
     try {
         group = std::make_shared<Group>(std::move(terms));
     } catch (const GroupError& error) {
-        C10_THROW_ERROR(DistBackendError, error.what());
+        std::string text = error.what();
+        if (error.status() == MUSTER_TIMED_OUT)
+            text +=
+                "; within " + std::to_string(timeout_ms) +
+                " ms all members must call init_process_group(), or new_group() with the same ranks; in the world its "
+                "members are the ranks " +
+                c10::str(c10::IntArrayRef(world_ranks));
+        C10_THROW_ERROR(DistBackendError, text);
     }
     auto options = c10::make_intrusive<c10d::Backend::Options>("muster", std::chrono::milliseconds(timeout_ms));
     options->group_name = name;

@@ -33,11 +33,36 @@ MusterBackend::MusterBackend(std::shared_ptr<Group> group, c10::intrusive_ptr<Op
 }
 
 void MusterBackend::check(const at::Tensor& tensor, const char* what) const {
-    TORCH_CHECK(tensor.device().is_cpu(), what, ": the tensor is on ", tensor.device(),
-                ", and the muster back end serves tensors on the CPU; move it there, or use "
-                "init_process_group(\"cpu:muster,cuda:nccl\")");
-    TORCH_CHECK(tensor.layout() == c10::kStrided, what, ": the tensor has the layout ", tensor.layout(),
-                ", and muster moves dense tensors; call tensor.to_dense() first");
+    require(tensor.device().is_cpu(), what, ": the tensor is on ", tensor.device(),
+            ", and the muster back end serves tensors on the CPU; move it there, or use "
+            "init_process_group(\"cpu:muster,cuda:nccl\")");
+    require(tensor.layout() == c10::kStrided, what, ": the tensor has the layout ", tensor.layout(),
+            ", and muster moves dense tensors; call tensor.to_dense() first");
+}
+
+void MusterBackend::check_list(const Tensors& list, const char* what) const {
+    require(list.size() == static_cast<std::size_t>(size_), what, ": the list has ", list.size(),
+            " tensors; it needs one for each of the ", size_, " ranks");
+    for (const auto& tensor : list) {
+        check(tensor, what);
+        require(tensor.scalar_type() == list.front().scalar_type(), what,
+                ": the tensors of the list have different types, ", list.front().scalar_type(), " and ",
+                tensor.scalar_type(), "; convert them to one");
+    }
+}
+
+void MusterBackend::check_piece(const Tensors& list, int rank, const at::Tensor& tensor, const char* what,
+                                const char* which) const {
+    const auto& piece = list[static_cast<std::size_t>(rank)];
+    require(piece.numel() == tensor.numel() && piece.scalar_type() == tensor.scalar_type(), what, ": tensor ", rank,
+            " of the list has ", piece.numel(), " elements of ", piece.scalar_type(), ", and the ", which, " ",
+            tensor.numel(), " of ", tensor.scalar_type(), "; both need the same number and type of elements");
+}
+
+bool MusterBackend::has_root(std::int64_t root, const char* what) const {
+    require(root >= 0 && root < size_, what, ": the root is rank ", root, ", and the group has the ranks 0 to ",
+            size_ - 1, "; pass one of these");
+    return root == rank_;
 }
 
 at::Tensor MusterBackend::dense(const at::Tensor& tensor) {
@@ -72,11 +97,12 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
         std::function<void(BackendWork&)> after;
         std::int64_t timeout;
         const char* title;
+        bool is_of_all;
         bool is_inference;
     };
     auto job = std::make_shared<Job>(Job{group_, call.mark, work, std::move(call.held), std::move(body),
                                          std::move(after), static_cast<std::int64_t>(given.count()), call.title,
-                                         c10::InferenceMode::is_enabled()});
+                                         !is_message(call.kind), c10::InferenceMode::is_enabled()});
     const auto run = [job] {
         std::exception_ptr failure;
         try {
@@ -89,6 +115,8 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
             if (job->after) job->after(*job->work);
         } catch (const GroupError& error) {
             std::string text = with_marks_explained(error.what());
+            if (error.status() == MUSTER_INVALID_ARGUMENT && job->is_of_all)
+                text += "; all ranks must call the same operations in the same order, with equal sizes and types";
             if (error.status() == MUSTER_TIMED_OUT)
                 text += "; its timeout was " + std::to_string(job->timeout) + " ms (init_process_group, new_group)";
             failure = as_torch_error(text);
@@ -104,17 +132,17 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
     Lane::Job queued{.work = run,
                      .is_needed = [job] { return job->work->has_future(); },
                      .then = [job] { job->work->complete_future(); }};
-    TORCH_CHECK(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
-                " operations are queued, all ", threads_max,
-                " threads wait, or this process ends; wait for the works that "
-                "you start");
+    require(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
+            " operations are queued, all ", threads_max,
+            " threads wait, or this process ends; wait for the works that "
+            "you start");
     const std::lock_guard lock(coalescing_mutex_);
     if (coalesced_) coalesced_->push_back(work);
     return work;
 }
 
 MusterBackend::WorkPtr MusterBackend::move(Tensors& tensors, int peer, int tag, bool sends) {
-    TORCH_CHECK(tensors.size() == 1, "send and recv take one tensor, not ", tensors.size());
+    require(tensors.size() == 1, "send and recv take one tensor, not ", tensors.size());
     const char* const title = sends ? "muster:send" : peer < 0 ? "muster:recvAnySource" : "muster:recv";
     check(tensors[0], title);
     const auto twin = dense(tensors[0]);
@@ -171,9 +199,9 @@ bool MusterBackend::supportsTensorAlloc(c10::DeviceIndex /*device*/) {
 }
 
 at::Tensor MusterBackend::allocateTensor(long size, at::TensorOptions options) {
-    TORCH_CHECK(size >= 0, "allocate_tensor: the size is ", size, "; it is a number of elements, 0 or more");
-    TORCH_CHECK(options.device().is_cpu(), "allocate_tensor: the device is ", options.device(),
-                ", and the muster back end serves the CPU");
+    require(size >= 0, "allocate_tensor: the size is ", size, "; it is a number of elements, 0 or more");
+    require(options.device().is_cpu(), "allocate_tensor: the device is ", options.device(),
+            ", and the muster back end serves the CPU");
     std::string why;
     void* const data = Group::host_memory(static_cast<std::size_t>(size) * options.dtype().itemsize(), why);
     if (data == nullptr) {
@@ -220,8 +248,8 @@ MusterBackend::WorkPtr MusterBackend::endCoalescing() {
         waited->all->end(failure);
         waited->all->complete_future();
     };
-    TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: all ", threads_max,
-                " threads wait, or this process ends; wait for the works that you start");
+    require(Threads::of_process().run(wait), "coalesced operations: all ", threads_max,
+            " threads wait, or this process ends; wait for the works that you start");
     return all;
 }
 

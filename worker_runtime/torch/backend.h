@@ -1,6 +1,7 @@
 // The back end of torch: turns tensors into memory and calls Group.
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
@@ -90,11 +91,26 @@ class MusterBackend final : public c10d::Backend {
     static at::Tensor dense(const at::Tensor& tensor);
     /// Puts the result in a twin where the caller expects it.
     static void land(const at::Tensor& tensor, const at::Tensor& twin);
+    /// Throws if what the caller passes is wrong. The text begins with this rank, because the others may have passed it
+    /// right.
+    template <typename... Words>
+    void require(bool is_right, const Words&... words) const {
+        TORCH_CHECK(is_right, "rank ", rank_, " of group ", group_->name(), ": ", words...);
+    }
     void check(const at::Tensor& tensor, const char* what) const;
-    static Piece piece_of(const at::Tensor& tensor);
-    static Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
-    WorkPtr move(Tensors& tensors, int peer, int tag, bool sends);
     void check_list(const Tensors& list, const char* what) const;
+    /// `tensor` is the caller's `which`, beside the element of the list that belongs to `rank`.
+    void check_piece(const Tensors& list, int rank, const at::Tensor& tensor, const char* what,
+                     const char* which) const;
+    /// Is this rank the root? Throws if no rank is.
+    [[nodiscard]] bool has_root(std::int64_t root, const char* what) const;
+    static Piece piece_of(const at::Tensor& tensor);
+    [[nodiscard]] Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+    /// The elements of each rank's rows: `splits` are numbers of rows; none means equal parts.
+    [[nodiscard]] std::vector<std::size_t> counts_of_splits(const at::Tensor& tensor,
+                                                            const std::vector<std::int64_t>& splits,
+                                                            const char* which) const;
+    WorkPtr move(Tensors& tensors, int peer, int tag, bool sends);
     /// `lists`: by input, a tensor of each rank.
     WorkPtr gather_each(Call call, const std::vector<Tensors>& lists, const Tensors& inputs);
     WorkPtr reduce_each(Call call, const Tensors& tensors, const c10d::ReduceOp& op);

@@ -81,30 +81,30 @@ std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors) {
     return counts;
 }
 
-/// The elements of each rank's rows: `splits` are numbers of rows; none means equal parts.
-std::vector<std::size_t> counts_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int ranks,
-                                          const char* which) {
+}  // namespace
+
+std::vector<std::size_t> MusterBackend::counts_of_splits(const at::Tensor& tensor,
+                                                         const std::vector<std::int64_t>& splits,
+                                                         const char* which) const {
     const std::int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
     if (splits.empty()) {
-        TORCH_CHECK(rows % ranks == 0, "all_to_all_single: the ", which, " has ", rows, " rows, which ", ranks,
-                    " ranks cannot share equally; pass split sizes");
-        return std::vector<std::size_t>(static_cast<std::size_t>(ranks),
-                                        count_of(tensor) / static_cast<std::size_t>(ranks));
+        require(rows % size_ == 0, "all_to_all_single: the ", which, " has ", rows, " rows, which ", size_,
+                " ranks cannot share equally; pass split sizes");
+        return std::vector<std::size_t>(static_cast<std::size_t>(size_),
+                                        count_of(tensor) / static_cast<std::size_t>(size_));
     }
     const auto sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
-    TORCH_CHECK(splits.size() == static_cast<std::size_t>(ranks) && sum == rows, "all_to_all_single: the ", which,
-                " has ", rows, " rows; its ", splits.size(), " split sizes, one for each of ", ranks,
-                " ranks, add up to ", sum);
+    require(splits.size() == static_cast<std::size_t>(size_) && sum == rows, "all_to_all_single: the ", which, " has ",
+            rows, " rows, and its ", splits.size(), " split sizes add up to ", sum, "; pass one for each of the ",
+            size_, " ranks, of all rows together");
     for (const auto split : splits)
-        TORCH_CHECK(split >= 0, "all_to_all_single: a split size of the ", which, " is ", split,
-                    "; it is a number of rows, 0 or more");
+        require(split >= 0, "all_to_all_single: a split size of the ", which, " is ", split,
+                "; it is a number of rows, 0 or more");
     std::vector<std::size_t> counts;
     const std::size_t row_count = rows == 0 ? 0 : count_of(tensor) / static_cast<std::size_t>(rows);
     for (const auto split : splits) counts.push_back(static_cast<std::size_t>(split) * row_count);
     return counts;
 }
-
-}  // namespace
 
 Piece MusterBackend::piece_of(const at::Tensor& tensor) {
     Piece piece{.data = tensor.mutable_data_ptr(),
@@ -115,22 +115,10 @@ Piece MusterBackend::piece_of(const at::Tensor& tensor) {
     return piece;
 }
 
-void MusterBackend::check_list(const Tensors& list, const char* what) const {
-    TORCH_CHECK(list.size() == static_cast<std::size_t>(size_), what, ": the list has ", list.size(),
-                " tensors; it needs one for each of the ", size_, " ranks");
-    for (const auto& tensor : list) {
-        check(tensor, what);
-        TORCH_CHECK(tensor.scalar_type() == list.front().scalar_type(), what,
-                    ": the tensors of the list have different types: ", list.front().scalar_type(), " and ",
-                    tensor.scalar_type());
-    }
-}
-
 MusterBackend::WorkPtr MusterBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-    TORCH_CHECK(tensors.size() == 1, "broadcast takes one tensor, not ", tensors.size());
+    require(tensors.size() == 1, "broadcast takes one tensor, not ", tensors.size());
     check(tensors[0], "broadcast");
-    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "broadcast: rank ", opts.rootRank,
-                " is no rank of a group of ", size_);
+    (void)has_root(opts.rootRank, "broadcast");
     const auto twin = dense(tensors[0]);
     Call call{c10d::OpType::BROADCAST, "muster:broadcast", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
     call.mark = mark_of_move(call.kind, twin.scalar_type());
@@ -151,10 +139,7 @@ MusterBackend::WorkPtr MusterBackend::gather_each(Call call, const std::vector<T
         const auto& list = lists[i];
         check(inputs[i], "all_gather");
         check_list(list, "all_gather");
-        const auto& own = list[static_cast<std::size_t>(rank_)];
-        TORCH_CHECK(own.numel() == inputs[i].numel() && own.scalar_type() == inputs[i].scalar_type(),
-                    "all_gather: rank ", rank_, " passes ", inputs[i].numel(), " elements of ", inputs[i].scalar_type(),
-                    ", and tensor ", rank_, " of its list has ", own.numel(), " of ", own.scalar_type());
+        check_piece(list, rank_, inputs[i], "all_gather", "input");
         const bool is_even = are_even(list);
         shapes.push_back({is_even, is_even && are_in_a_row(list)});
         call.held.insert(call.held.end(), list.begin(), list.end());
@@ -187,7 +172,7 @@ MusterBackend::WorkPtr MusterBackend::gather_each(Call call, const std::vector<T
 
 MusterBackend::WorkPtr MusterBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& opts) {
-    TORCH_CHECK(inputs.size() == 1 && outputs.size() == 1, "all_gather takes one input tensor and one list");
+    require(inputs.size() == 1 && outputs.size() == 1, "all_gather takes one input tensor and one list");
     return gather_each({c10d::OpType::ALLGATHER, "muster:all_gather", opts.timeout, opts.asyncOp, outputs[0]}, outputs,
                        inputs);
 }
@@ -201,21 +186,21 @@ MusterBackend::WorkPtr MusterBackend::_allgather_base(at::Tensor& output, at::Te
 
 MusterBackend::WorkPtr MusterBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                       const c10d::AllgatherOptions& opts) {
-    TORCH_CHECK(outputs.size() == inputs.size(), "all_gather: ", inputs.size(), " inputs and ", outputs.size(),
-                " outputs");
+    require(outputs.size() == inputs.size(), "all_gather: ", inputs.size(), " inputs and ", outputs.size(),
+            " outputs; pass one output for each input");
     Call call{c10d::OpType::_ALLGATHER_BASE, "muster:_all_gather_base", opts.timeout, opts.asyncOp, outputs};
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         check(inputs[i], "all_gather_into_tensor");
         check(outputs[i], "all_gather_into_tensor");
-        TORCH_CHECK(outputs[i].numel() == size_ * inputs[i].numel(), "all_gather_into_tensor: the output has ",
-                    outputs[i].numel(),
-                    " elements; output tensor size must be equal to world_size times input tensor "
-                    "size, which is ",
-                    size_ * inputs[i].numel());
-        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(),
-                    "all_gather_into_tensor: output tensor must "
-                    "have the same type as input tensor, not ",
-                    outputs[i].scalar_type(), " for ", inputs[i].scalar_type());
+        require(outputs[i].numel() == size_ * inputs[i].numel(), "all_gather_into_tensor: the output has ",
+                outputs[i].numel(),
+                " elements; output tensor size must be equal to world_size times input tensor "
+                "size, which is ",
+                size_ * inputs[i].numel());
+        require(outputs[i].scalar_type() == inputs[i].scalar_type(),
+                "all_gather_into_tensor: output tensor must "
+                "have the same type as input tensor, not ",
+                outputs[i].scalar_type(), " for ", inputs[i].scalar_type());
         call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
     }
     return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
@@ -229,13 +214,13 @@ MusterBackend::WorkPtr MusterBackend::allgather_into_tensor_coalesced(Tensors& o
 
 MusterBackend::WorkPtr MusterBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& opts) {
-    TORCH_CHECK(outputs.size() == static_cast<std::size_t>(size_), "all_gather_coalesced: ", outputs.size(),
-                " lists; it needs one for each of the ", size_, " ranks");
+    require(outputs.size() == static_cast<std::size_t>(size_), "all_gather_coalesced: ", outputs.size(),
+            " lists; it needs one for each of the ", size_, " ranks");
     Tensors all;
     std::vector<Tensors> by_input(inputs.size());
     for (const auto& list : outputs) {
-        TORCH_CHECK(list.size() == inputs.size(), "all_gather_coalesced: a list has ", list.size(), " tensors for ",
-                    inputs.size(), " inputs");
+        require(list.size() == inputs.size(), "all_gather_coalesced: a list has ", list.size(), " tensors for ",
+                inputs.size(), " inputs");
         all.insert(all.end(), list.begin(), list.end());
         for (std::size_t i = 0; i < list.size(); ++i) by_input[i].push_back(list[i]);
     }
@@ -246,18 +231,14 @@ MusterBackend::WorkPtr MusterBackend::allgather_coalesced(std::vector<Tensors>& 
 
 MusterBackend::WorkPtr MusterBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                              const c10d::GatherOptions& opts) {
-    TORCH_CHECK(inputs.size() == 1, "gather takes one input tensor, not ", inputs.size());
+    require(inputs.size() == 1, "gather takes one input tensor, not ", inputs.size());
     check(inputs[0], "gather");
-    const bool is_root = opts.rootRank == rank_;
-    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "gather: rank ", opts.rootRank,
-                " is no rank of a group of ", size_);
-    TORCH_CHECK(is_root == (outputs.size() == 1), "gather: the root, rank ", opts.rootRank,
-                ", passes a list of tensors, and no other rank does");
+    const bool is_root = has_root(opts.rootRank, "gather");
+    require(is_root == (outputs.size() == 1), "gather: the root, rank ", opts.rootRank,
+            ", passes a list of tensors, and no other rank does");
     if (is_root) {
         check_list(outputs[0], "gather");
-        TORCH_CHECK(are_even(outputs[0]) && outputs[0][0].numel() == inputs[0].numel() &&
-                        outputs[0][0].scalar_type() == inputs[0].scalar_type(),
-                    "gather: every tensor of the list must have the type and size of the input");
+        for (int rank = 0; rank < size_; ++rank) check_piece(outputs[0], rank, inputs[0], "gather", "input");
     }
     Call call{c10d::OpType::GATHER, "muster:gather", opts.timeout, opts.asyncOp};
     call.mark = mark_of_move(call.kind, inputs[0].scalar_type());
@@ -276,21 +257,17 @@ MusterBackend::WorkPtr MusterBackend::gather(std::vector<Tensors>& outputs, Tens
 
 MusterBackend::WorkPtr MusterBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                               const c10d::ScatterOptions& opts) {
-    TORCH_CHECK(outputs.size() == 1, "scatter takes one output tensor, not ", outputs.size());
+    require(outputs.size() == 1, "scatter takes one output tensor, not ", outputs.size());
     check(outputs[0], "scatter");
-    const bool is_root = opts.rootRank == rank_;
-    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "scatter: rank ", opts.rootRank,
-                " is no rank of a group of ", size_);
-    TORCH_CHECK(is_root == (inputs.size() == 1), "scatter: the root, rank ", opts.rootRank,
-                ", passes a list of tensors, and no other rank does");
+    const bool is_root = has_root(opts.rootRank, "scatter");
+    require(is_root == (inputs.size() == 1), "scatter: the root, rank ", opts.rootRank,
+            ", passes a list of tensors, and no other rank does");
     Call call{c10d::OpType::SCATTER, "muster:scatter", opts.timeout,
               opts.asyncOp,          outputs,          {outputs[0], dense(outputs[0])}};
     call.mark = mark_of_move(call.kind, outputs[0].scalar_type());
     if (is_root) {
         check_list(inputs[0], "scatter");
-        TORCH_CHECK(are_even(inputs[0]) && inputs[0][0].numel() == outputs[0].numel() &&
-                        inputs[0][0].scalar_type() == outputs[0].scalar_type(),
-                    "scatter: every tensor of the list must have the type and size of the output");
+        for (int rank = 0; rank < size_; ++rank) check_piece(inputs[0], rank, outputs[0], "scatter", "output");
         const at::NoGradGuard no_gradients;
         const bool is_row = are_in_a_row(inputs[0]);
         call.held.push_back(is_row ? inputs[0][0] : row_for(inputs[0]));
@@ -309,14 +286,14 @@ MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tens
                                                     const c10d::AllToAllOptions& opts) {
     check(output, "all_to_all_single");
     check(input, "all_to_all_single");
-    TORCH_CHECK(output.scalar_type() == input.scalar_type(),
-                "all_to_all_single: tensors are not equal in data type: ", output.scalar_type(), " and ",
-                input.scalar_type());
+    require(output.scalar_type() == input.scalar_type(),
+            "all_to_all_single: tensors are not equal in data type: ", output.scalar_type(), " and ",
+            input.scalar_type(), "; convert one of them");
     Call call{c10d::OpType::ALLTOALL_BASE,          "muster:all_to_all", opts.timeout, opts.asyncOp, {output},
               {output, dense(output), dense(input)}};
     call.mark = mark_of_move(c10d::OpType::ALLTOALL, input.scalar_type());
-    return start(std::move(call), [sent = counts_of_splits(input, input_splits, size_, "input"),
-                                   expected = counts_of_splits(output, output_splits, size_, "output"),
+    return start(std::move(call), [sent = counts_of_splits(input, input_splits, "input"),
+                                   expected = counts_of_splits(output, output_splits, "output"),
                                    type = known_type(input.scalar_type())](Group& group, Tensors& held,
                                                                            std::int64_t timeout) {
         group.all_to_all_uneven(held[2].const_data_ptr(), sent, held[1].mutable_data_ptr(), expected, type, timeout);
@@ -327,9 +304,8 @@ MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tens
 MusterBackend::WorkPtr MusterBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
     check_list(outputs, "all_to_all");
     check_list(inputs, "all_to_all");
-    TORCH_CHECK(outputs[0].scalar_type() == inputs[0].scalar_type(),
-                "all_to_all: the lists have different types: ", outputs[0].scalar_type(), " and ",
-                inputs[0].scalar_type());
+    require(outputs[0].scalar_type() == inputs[0].scalar_type(), "all_to_all: the lists have different types, ",
+            outputs[0].scalar_type(), " and ", inputs[0].scalar_type(), "; convert one of them");
     Call call{c10d::OpType::ALLTOALL, "muster:all_to_all", opts.timeout, opts.asyncOp, outputs, outputs};
     call.mark = mark_of_move(c10d::OpType::ALLTOALL, inputs[0].scalar_type());
     const auto input_row = row_for(inputs);

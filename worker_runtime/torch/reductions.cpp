@@ -49,14 +49,26 @@ double factor_of(const c10d::ReduceOp& op) {
     return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
+at::IntArrayRef shape_of(const at::Tensor& row) {
+    return {row.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(row.numel())};
+}
+
 /// Sums the ranks' sparse tensors: all have all of them, and add those with equal indices in rank order.
 void reduce_sparse(Group& group, const at::Tensor& tensor, std::int64_t timeout) {
     const auto own = tensor.coalesce();
     const auto ranks = static_cast<std::int64_t>(group.size());
-    auto counts = at::empty({ranks}, at::kLong);
-    std::int64_t count = own._nnz();
-    group.all_gather({.data = &count, .count = 1, .type = MUSTER_I64, .element_bytes = 8}, counts.mutable_data_ptr(),
-                     timeout);
+    const auto count = own._nnz();
+    auto head = tensor.sizes().vec();
+    head.push_back(count);
+    auto heads = at::empty({ranks, static_cast<std::int64_t>(head.size())}, at::kLong);
+    group.all_gather({.data = head.data(), .count = head.size(), .type = MUSTER_I64, .element_bytes = 8},
+                     heads.mutable_data_ptr(), timeout);
+    const auto shapes = heads.narrow(1, 0, tensor.dim());
+    for (std::int64_t rank = 1; rank < ranks; ++rank)
+        TORCH_CHECK(shapes[rank].equal(shapes[0]), "all_reduce of sparse tensors: rank 0 passes the shape ",
+                    shape_of(shapes[0]), ", and rank ", rank, " ", shape_of(shapes[rank]),
+                    "; pass one shape on all ranks");
+    const auto counts = heads.select(1, tensor.dim());
     const auto most = counts.max().item<std::int64_t>();
     if (most == 0) return;
     const auto gather = [&](const at::Tensor& part) {
@@ -81,14 +93,14 @@ void reduce_sparse(Group& group, const at::Tensor& tensor, std::int64_t timeout)
 
 }  // namespace
 
-Reduction MusterBackend::reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+Reduction MusterBackend::reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
     const auto kind = static_cast<std::size_t>(op.op_);
-    TORCH_CHECK(kind < std::size(combine_names), "an unknown reduction, number ", kind);
+    require(kind < std::size(combine_names), "an unknown reduction, number ", kind);
     std::string why = "tensors of this type only move; convert the tensor first, for example with tensor.float()";
     std::optional<Reduction> plan;
     if (const auto element = element_of(tensor.scalar_type()))
         plan = plan_reduction(*element, static_cast<Combine>(kind), why);
-    TORCH_CHECK(plan.has_value(), combine_names[kind], " of ", tensor.scalar_type(), " is not supported: ", why);
+    require(plan.has_value(), combine_names[kind], " of ", tensor.scalar_type(), " is not supported: ", why);
     if (plan->combine == Combine::premul_sum) plan->factor = factor_of(op);
     return *plan;
 }
@@ -113,7 +125,7 @@ MusterBackend::WorkPtr MusterBackend::reduce_each(Call call, const Tensors& tens
 }
 
 MusterBackend::WorkPtr MusterBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-    TORCH_CHECK(tensors.size() == 1, "all_reduce takes one tensor, not ", tensors.size());
+    require(tensors.size() == 1, "all_reduce takes one tensor, not ", tensors.size());
     if (tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
     return reduce_each({c10d::OpType::ALLREDUCE, "muster:all_reduce", opts.timeout, opts.asyncOp}, tensors,
                        opts.reduceOp);
@@ -126,10 +138,10 @@ MusterBackend::WorkPtr MusterBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 MusterBackend::WorkPtr MusterBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-    TORCH_CHECK(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
-                "all_reduce of sparse tensors takes one sparse COO tensor on the CPU");
-    TORCH_CHECK(opts.reduceOp.op_ == c10d::ReduceOp::SUM, combine_names[static_cast<std::size_t>(opts.reduceOp.op_)],
-                " of a sparse tensor is not supported: only SUM is; call tensor.to_dense() first");
+    require(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
+            "all_reduce of sparse tensors takes one sparse COO tensor on the CPU");
+    require(opts.reduceOp.op_ == c10d::ReduceOp::SUM, combine_names[static_cast<std::size_t>(opts.reduceOp.op_)],
+            " of a sparse tensor is not supported: only SUM is; call tensor.to_dense() first");
     Call call{c10d::OpType::_ALLREDUCE_SPARSE, "muster:all_reduce", opts.timeout, opts.asyncOp, tensors, tensors};
     call.mark = mark_of({call.kind, tensors[0].scalar_type()});
     return start(std::move(call),
@@ -138,11 +150,9 @@ MusterBackend::WorkPtr MusterBackend::allreduce_sparse(Tensors& tensors, const c
 
 /// Only the root's tensor changes.
 MusterBackend::WorkPtr MusterBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-    TORCH_CHECK(tensors.size() == 1, "reduce takes one tensor, not ", tensors.size());
-    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "reduce: rank ", opts.rootRank,
-                " is no rank of a group of ", size_);
+    require(tensors.size() == 1, "reduce takes one tensor, not ", tensors.size());
     check(tensors[0], "reduce");
-    const bool is_root = opts.rootRank == rank_;
+    const bool is_root = has_root(opts.rootRank, "reduce");
     const auto reduction = reduction_of(tensors[0], opts.reduceOp);
     const auto twin = dense(tensors[0]);
     Call call{c10d::OpType::REDUCE, "muster:reduce", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
@@ -156,14 +166,12 @@ MusterBackend::WorkPtr MusterBackend::reduce(Tensors& tensors, const c10d::Reduc
 
 MusterBackend::WorkPtr MusterBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                      const c10d::ReduceScatterOptions& opts) {
-    TORCH_CHECK(inputs.size() == 1 && outputs.size() == 1, "reduce_scatter takes one list and one output tensor");
+    require(inputs.size() == 1 && outputs.size() == 1, "reduce_scatter takes one list and one output tensor");
     check(outputs[0], "reduce_scatter");
     check_list(inputs[0], "reduce_scatter");
     const auto& list = inputs[0];
     const auto& own = list[static_cast<std::size_t>(rank_)];
-    TORCH_CHECK(own.numel() == outputs[0].numel() && own.scalar_type() == outputs[0].scalar_type(),
-                "reduce_scatter: tensor ", rank_, " of the list of rank ", rank_, " has ", own.numel(), " elements of ",
-                own.scalar_type(), ", and the output ", outputs[0].numel(), " of ", outputs[0].scalar_type());
+    check_piece(list, rank_, outputs[0], "reduce_scatter", "output");
     Call call{c10d::OpType::REDUCE_SCATTER,   "muster:reduce_scatter", opts.timeout, opts.asyncOp, outputs,
               {outputs[0], dense(outputs[0])}};
     const bool is_even =
@@ -198,22 +206,22 @@ MusterBackend::WorkPtr MusterBackend::_reduce_scatter_base(at::Tensor& output, a
 
 MusterBackend::WorkPtr MusterBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                       const c10d::ReduceScatterOptions& opts) {
-    TORCH_CHECK(outputs.size() == inputs.size(), "reduce_scatter: ", inputs.size(), " inputs and ", outputs.size(),
-                " outputs");
+    require(outputs.size() == inputs.size(), "reduce_scatter: ", inputs.size(), " inputs and ", outputs.size(),
+            " outputs; pass one output for each input");
     Call call{c10d::OpType::_REDUCE_SCATTER_BASE, "muster:_reduce_scatter_base", opts.timeout, opts.asyncOp, outputs};
     std::vector<Reduction> reductions;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         check(inputs[i], "reduce_scatter_tensor");
         check(outputs[i], "reduce_scatter_tensor");
-        TORCH_CHECK(size_ * outputs[i].numel() == inputs[i].numel(), "reduce_scatter_tensor: the input has ",
-                    inputs[i].numel(),
-                    " elements; input tensor must be the same size as output size times world size, "
-                    "which is ",
-                    size_ * outputs[i].numel());
-        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(),
-                    "reduce_scatter_tensor: input tensor must be "
-                    "the same type as the output tensor, not ",
-                    inputs[i].scalar_type(), " for ", outputs[i].scalar_type());
+        require(size_ * outputs[i].numel() == inputs[i].numel(), "reduce_scatter_tensor: the input has ",
+                inputs[i].numel(),
+                " elements; input tensor must be the same size as output size times world size, "
+                "which is ",
+                size_ * outputs[i].numel());
+        require(outputs[i].scalar_type() == inputs[i].scalar_type(),
+                "reduce_scatter_tensor: input tensor must be "
+                "the same type as the output tensor, not ",
+                inputs[i].scalar_type(), " for ", outputs[i].scalar_type());
         reductions.push_back(reduction_of(inputs[i], opts.reduceOp));
         call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
     }

@@ -294,7 +294,7 @@ def check_futures(rank, ranks):
 
 
 def check_refusals(rank, ranks):
-    """Refused alike on all ranks, and the group lives on."""
+    """Refused alike on all ranks, and the group lives on. What is wrong with a rank's own arguments names that rank."""
     def refused(words, function, *arguments, **more):
         try:
             function(*arguments, **more)
@@ -303,14 +303,29 @@ def check_refusals(rank, ranks):
             return
         raise AssertionError(f"not refused: {words}")
 
+    def refused_here(words, *call, **more):
+        refused(f"rank {rank} of group torch/0: {words}", *call, **more)
+
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     refused("No backend type associated with device type cuda", dist.group.WORLD._get_backend, torch.device("cuda"))
-    refused("the tensor is on meta, and the muster back end serves tensors on the CPU; move it there", backend.allreduce,
-            [torch.zeros(2, device="meta")])
-    refused("SUM of Float8_e4m3fn is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.float8_e4m3fn))
-    negative = [ranks + 1, *[0] * (ranks - 2), -1] if ranks > 1 else [1]
+    on_meta = "the tensor is on meta, and the muster back end serves tensors on the CPU; move it there"
+    refused_here(f"all_reduce: {on_meta}", backend.allreduce, [torch.zeros(2, device="meta")])
+    three, four = [torch.zeros(3) for _ in range(ranks)], torch.zeros(4)
+    refused_here(f"all_gather: {on_meta}", dist.all_gather, [*three[1:], torch.zeros(3, device="meta")], torch.zeros(3))
+    for name, which, piece, *call in (("gather", "input", 0, dist.gather, four, three, rank), ("all_gather", "input", rank, dist.all_gather, three, four),
+                                      ("scatter", "output", 0, dist.scatter, four, three, rank),
+                                      ("reduce_scatter", "output", rank, dist.reduce_scatter, four, three)):
+        refused_here(f"{name}: tensor {piece} of the list has 3 elements of Float, and the {which} 4 of Float; both need", *call)
+    refused_here(f"all_gather: the list has {ranks + 1} tensors; it needs one for each of the {ranks} ranks", dist.all_gather, [*three, four], four)
+    refused_here(f"broadcast: the root is rank {ranks}, and the group has the ranks 0 to {ranks - 1}; pass one", backend.broadcast, four, ranks)
+    refused_here("SUM of Float8_e4m3fn is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.float8_e4m3fn))
     if ranks > 1:
-        refused("is -1", dist.all_to_all_single, torch.zeros(ranks), torch.zeros(ranks), negative, negative)
+        ones, rows = [1] * ranks, ranks + 1
+        for words, given, sizes in ((f"the input has {rows} rows, which {ranks} ranks cannot share equally; pass split sizes", rows, []),
+                                    (f"the input has {rows} rows, and its {ranks} split sizes add up to {ranks}; pass one for", rows, ones),
+                                    (f"the input has {rows} rows, and its {rows} split sizes add up to {rows}; pass one for", rows, [*ones, 1]),
+                                    ("a split size of the input is -1; it is a number of rows", ranks, [rows, *[0] * (ranks - 2), -1])):
+            refused_here(f"all_to_all_single: {words}", dist.all_to_all_single, torch.zeros(ranks), torch.zeros(given), ones, sizes)
     refused("AVG of Int is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.int32), dist.ReduceOp.AVG)
     refused("BAND of Float is not supported", dist.all_reduce, torch.zeros(2), dist.ReduceOp.BAND)
     refused("PREMUL_SUM of Int is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.int32),
@@ -320,6 +335,7 @@ def check_refusals(rank, ranks):
         rows = [2] * ranks
         if rank == 1:
             rows[0] = 3
+        refused("rank 0 passes the shape [1, 1], and rank 1 [2, 2]; pass one shape on all ranks", dist.all_reduce, torch.eye(rank + 1).to_sparse())
         refused("sends 3 elements of f32 to rank 0", dist.all_to_all_single,
                 torch.zeros(2 * ranks), torch.zeros(sum(rows)), [2] * ranks, rows)
     dist.barrier()

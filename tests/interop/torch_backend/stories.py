@@ -90,6 +90,7 @@ def mismatch(folder, rank, ranks):
     meet(folder, rank, ranks)
     text = failure_of(lambda: dist.all_reduce(torch.ones(10 + rank)))
     assert "f32 x 10" in text and "f32 x 11" in text and "rank 0" in text and "rank 1" in text, text
+    assert "; all ranks must call the same operations in the same order, with equal sizes and types" in text, text
 
 
 def absent(folder, rank, ranks):
@@ -97,6 +98,20 @@ def absent(folder, rank, ranks):
     if rank == 0:
         text = failure_of(lambda: meet(folder, rank, ranks, datetime.timedelta(seconds=6)))
         assert "rank 1 did not join" in text, text
+
+
+def absent_of_some(folder, rank, ranks):
+    """A group of ranks 1 and 2 that only rank 1 makes: the group's numbers are not those of the world."""
+    meet(folder, rank, ranks)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        text = failure_of(lambda: dist.new_group([1, 2], timeout=datetime.timedelta(seconds=1)))
+        for words in ("rank 0 of 2: rank 1 did not join", "within 1000 ms all members must call", "new_group() with the same ranks",
+                      "its members are the ranks [1, 2]"):
+            assert words in text, text
+        store.set("told", "1")
+    store.wait(["told"])
+    dist.barrier()
 
 
 def exit_pending(folder, rank, ranks, mode):
@@ -216,11 +231,16 @@ def keyless(folder, rank, ranks):
 
 
 def other_torch(folder, rank, ranks):
-    """There is no library for this version of torch."""
+    """There is no library for this version of torch, or the one that is named is another version's."""
     minor = ".".join(torch.__version__.split(".")[:2])
     torch.__version__ = "9.8.0"
     text = failure_of(lambda: meet(folder, rank, ranks))
     assert "no back end for torch 9.8.0" in text and minor in text, text
+    from muster import library
+    built = Path(library._find()).with_name(f"libmuster_torch_{minor.replace('.', '_')}.so")
+    os.environ["MUSTER_TORCH_LIBRARY"] = str(built)
+    text = failure_of(lambda: meet(folder, rank, ranks))
+    assert f"{built} is muster's back end for torch {minor}, and this is torch 9.8.0: the two do not fit; unset" in text, text
 
 
 def unregistered(folder, rank, ranks):

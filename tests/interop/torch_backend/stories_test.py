@@ -200,6 +200,7 @@ def main():
                   stories.unregistered, stories.reopened, stories.parent_had_group, started.lost_failure, started.freed, started.slow_work,
                   started.inference_mode, started.coalesced_end):
         play(story)
+    play(stories.absent_of_some, ranks=3)
     play(stories.pooled, ranks=3)
     play(stories.no_pool, environment=tcp)
     play(stories.fsdp)

@@ -83,10 +83,12 @@ class TorchBuild(unittest.TestCase):
     def test_a_library_that_does_not_load_is_passed_over_and_named_if_there_is_no_other(self):
         (self.folder / "lib").mkdir()
         broken = self.folder / "lib" / self.library.name
-        broken.write_text("")
-        said = self.use()
-        for words in (f"{broken}: file too short; ", "make one with `muster torch-build`", "or set MUSTER_TORCH_LIBRARY"):
-            self.assertIn(words, said)
+        lacking = self.library.read_bytes().replace(b"opTypeToString", b"opTypeToStrinX")  # a name that libtorch does not have
+        for content, reason in ((b"", "file too short"), (lacking, "undefined symbol: _ZN4c10d14opTypeToStrinX")):
+            broken.write_bytes(content)
+            said = self.use()
+            for words in (f"{broken}: {reason}", "make one with `muster torch-build`", "or set MUSTER_TORCH_LIBRARY"):
+                self.assertIn(words, said)
         self.assertEqual(self.build("--compiler", self.compiler).returncode, 0)
         self.assertIn("used: muster", self.use())
 
