@@ -14,6 +14,7 @@ inline constexpr bool under_address_sanitizer = true;
 #else
 inline constexpr bool under_address_sanitizer = false;
 #endif
+inline constexpr bool under_sanitizer = under_thread_sanitizer || under_address_sanitizer;
 
 /// `usual`, or under the thread sanitizer `less`.
 template <class T>
@@ -25,7 +26,7 @@ constexpr T effort(T usual, T less) {
 /// memory.
 template <class T>
 constexpr T random_cases(T usual) {
-    return under_thread_sanitizer || under_address_sanitizer ? usual / 10 : usual;
+    return under_sanitizer ? usual / 10 : usual;
 }
 
 }  // namespace muster::test

@@ -54,7 +54,7 @@ std::string load_new(const std::string& directory, int world,
                 if (state.tensors.size() != 3 || state.values.at("cursor") != wanted.cursor) return "other texts";
                 for (const std::size_t i : {0, 500, 1002}) {
                     if (places.at<double>("net.momentum", i) != wanted.momentum[i]) return cat("momentum ", i);
-                    if (places.at<float>("net.weight", 500 * i) != wanted.weight[500 * i]) return cat("weight ", i);
+                    if (places.at<float>("net.weight", 200 * i) != wanted.weight[200 * i]) return cat("weight ", i);
                 }
                 mine = cat("step ", (*loaded)->step, " after ", places.calls, " calls, skipped ",
                            (*loaded)->skipped.size());

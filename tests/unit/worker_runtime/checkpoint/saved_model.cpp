@@ -65,7 +65,7 @@ void SavedModel::train_to(std::int64_t step) {
 CheckpointState SavedModel::state() {
     CheckpointState state;
     state.tensors = {StateTensor::whole("counts", TensorType::i64, {3}, counts.data()),
-                     StateTensor::whole("net.weight", TensorType::f32, {600, 1000}, weight.data()),
+                     StateTensor::whole("net.weight", TensorType::f32, {weight_count / 1000, 1000}, weight.data()),
                      StateTensor::shard("net.momentum", TensorType::f64, {17, 59}, momentum.data(), momentum_begin,
                                         momentum.size())};
     state.values = {{"cursor", cursor}};
