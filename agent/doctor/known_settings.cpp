@@ -4,7 +4,7 @@ namespace muster::agent {
 
 namespace {
 
-constexpr KnownSetting all_settings[] = {
+constexpr KnownSetting setting_table[] = {
     {"CUDA_DEVICE_MAX_CONNECTIONS", "Hardware queues of a GPU. Megatron's tensor parallelism wants 1."},
     {"CUDA_LAUNCH_BLOCKING", "1 waits for each kernel. For debugging only: it removes all overlap."},
     {"CUDA_VISIBLE_DEVICES", "The GPUs that a process sees, by index or UUID."},
@@ -167,7 +167,7 @@ constexpr KnownSetting all_settings[] = {
 }  // namespace
 
 std::span<const KnownSetting> known_settings() {
-    return all_settings;
+    return setting_table;
 }
 
 }  // namespace muster::agent

@@ -37,7 +37,7 @@ constexpr std::string_view checkpoint_usage =
 
 constexpr int not_whole = 1;
 
-void print(const std::string& text) {
+void print_text(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
@@ -128,13 +128,13 @@ int list(const std::string& directory, const std::vector<CheckpointName>& checkp
         const auto manifest = inspect(cat(directory, '/', name), verification);
         if (i == 0) newest_whole = manifest.has_value();
         if (manifest) {
-            print(cat("step ", manifest->step, "  ", name, "  round ", manifest->round, "  ranks ",
-                      manifest->files.size(), "  ", size_text(bytes_of(*manifest)), "  ",
-                      verification == Verification::at_every_byte ? "complete: every byte verified"
-                                                                  : "complete by its manifest",
-                      "\n"));
+            print_text(cat("step ", manifest->step, "  ", name, "  round ", manifest->round, "  ranks ",
+                           manifest->files.size(), "  ", size_text(bytes_of(*manifest)), "  ",
+                           verification == Verification::at_every_byte ? "complete: every byte verified"
+                                                                       : "complete by its manifest",
+                           "\n"));
         } else {
-            print(cat("step ", checkpoints[i].step, "  ", name, "  incomplete: ", manifest.error().context, "\n"));
+            print_text(cat("step ", checkpoints[i].step, "  ", name, "  incomplete: ", manifest.error().context, "\n"));
         }
     }
     return answer("checkpoint", {}, newest_whole ? exit_codes::success : not_whole);

@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t rank_max = 1'000'000;
-
 void add(FailedRanks& failed, std::int64_t round, std::int64_t rank) {
     if (round < 0 || rank < 0 || rank > rank_max) return;
     failed.ranks.emplace(static_cast<std::uint64_t>(round), static_cast<std::uint32_t>(rank));

@@ -10,6 +10,9 @@
 
 namespace muster::launcher {
 
+/// The largest rank that a list of ranks may name.
+inline constexpr std::uint32_t rank_max = 1'000'000;
+
 struct FailedRanks {
     std::set<std::pair<std::uint64_t, std::uint32_t>> ranks;  ///< Round and rank.
 };

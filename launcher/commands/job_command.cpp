@@ -168,7 +168,7 @@ Result<native::CommandAnswer> ask(Agent& agent, const native::Command& command) 
     return Error{Errc::bad_frame, cat(who, " sent an unknown answer; is it a different version of muster?")};
 }
 
-int tell(std::string_view verb, const native::CommandAnswer& heard) {
+int print_answer(std::string_view verb, const native::CommandAnswer& heard) {
     if (!heard.done) return print_error(verb, 1, heard.text);
     return answer(verb, cat(printable(heard.text), "\n"));
 }
@@ -190,7 +190,7 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
             "run the command on a node of the job without --rdzv-endpoint");
     const auto heard = command_daemon(daemons, address.job, command, *keys, answer_limit);
-    return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
+    return heard ? print_answer(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 
 /// Of one user's agents. Root reaches those of all users. Each user's job is its own: one user's answer is no answer

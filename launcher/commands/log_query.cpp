@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/commands/failed_ranks.h"
 #include "launcher/status/http_get.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
@@ -11,7 +12,6 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::uint32_t rank_max = 1'000'000;
 constexpr std::size_t ranks_max = 100'000;
 constexpr std::int64_t since_max_s = std::int64_t{3650} * 86'400;
 constexpr std::size_t since_bytes_max = sizeof "&since=315360000&from=";
