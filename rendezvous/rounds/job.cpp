@@ -235,15 +235,12 @@ JobHold Job::hold() const {
 }
 
 /// Nobody is refused: who lives joins again, and may be luckier.
-void Job::give_way(const Turn& turn) {
-    const std::string why = "this daemon serves as many jobs as it can, and this one has no sealed round";
+void Job::give_way(const std::string& why, const Turn& turn) {
     for (const auto& [incarnation, member] : members_)
         if (member.connected()) turn.step.actions.push_back(CloseConnection{member.connection, why});
     for (const auto& [connection, held] : std::exchange(held_, {}))
         turn.step.actions.push_back(CloseConnection{connection, why});
-    turn.tell(EventKind::job_ended,
-              cat("job '", id_, "' gives way to a new one: ", config_.jobs_max, " jobs, the maximum"),
-              {.outcome = "gave_way"});
+    turn.tell(EventKind::job_ended, cat("job '", id_, "' gives way to another one: ", why), {.outcome = "gave_way"});
     forgotten_ = unkept_ = true;
     if (!std::exchange(announced_, true)) turn.step.actions.push_back(JobForgotten{id_});
 }

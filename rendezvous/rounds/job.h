@@ -124,8 +124,8 @@ class Job {
 
     /// How firmly it is held when the daemon serves too many jobs.
     [[nodiscard]] JobHold hold() const;
-    /// Forgets the job, and closes its agents' connections.
-    void give_way(const Turn& turn);
+    /// Forgets the job, and closes its agents' connections, because of `why`.
+    void give_way(const std::string& why, const Turn& turn);
 
     /// Held-back joins to be judged again: by this job, or by a new one of its name after it is forgotten.
     std::vector<HeldJoin> take_released();

@@ -78,6 +78,7 @@ class Server::Implementation {
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
     void schedule(Entry& entry, Instant now);
     bool make_room(const Turn& turn);
+    std::string take_store(const std::string& id, const native::Join& join, bool is_back, const Turn& turn);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
     static void close(Connections::iterator connection, std::string why, const Turn& turn) {
@@ -222,22 +223,9 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
 void Server::Implementation::challenge(Connections::iterator from, const Turn& turn) {
     auto& connection = from->second;
     const auto& hello = *connection.hello;
-    if (!gate_.is_locked())
-        return refuse(from, RefusalReason::secret,
-                      cat("this rendezvous has no secret, and ", label(hello.node),
-                          " has one; give the daemon the same secret (muster key --help), or start the job with "
-                          "--insecure, which leaves ~/.muster/key aside"),
-                      turn);
-    if (hello.challenge.empty())
-        return wrong_secret(
-            from, cat(label(hello.node), " has no secret, and this rendezvous has one; ", how_to_copy(hello.node)),
-            turn);
-    if (!connection.accepted.is_local && !connection.proven)
-        return wrong_secret(from,
-                            cat(label(hello.node),
-                                " speaks in clear text, and a rendezvous with a secret speaks TLS with other hosts; "
-                                "install one version of muster on all nodes"),
-                            turn);
+    auto why = gate_.objection(label(hello.node), hello, connection.accepted.is_local || connection.proven);
+    if (!gate_.is_locked()) return refuse(from, RefusalReason::secret, std::move(why), turn);
+    if (!why.empty()) return wrong_secret(from, std::move(why), turn);
     connection.asked = gate_.ask(hello.job);
     turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
@@ -245,13 +233,9 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
 void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
     auto& connection = from->second;
     if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
-    auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
-    if (!own_proof)
-        return wrong_secret(from,
-                            cat(label(connection.hello->node),
-                                " has another secret than this rendezvous, or a key of another job than '",
-                                connection.hello->job, "'; ", how_to_copy(connection.hello->node)),
-                            turn);
+    const auto& hello = *connection.hello;
+    auto own_proof = Gate::answer(*connection.asked, hello, proof.proof);
+    if (!own_proof) return wrong_secret(from, wrong_proof(label(hello.node), hello), turn);
     connection.proven = true;
     turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
     connection.asked.reset();
@@ -303,14 +287,12 @@ void Server::Implementation::command(Connections::iterator from, const native::C
 void Server::Implementation::hear(Connections::iterator from, const native::Join& join, const Turn& turn) {
     auto why = wrong_with(join, config_.nodes_max);
     if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
-    auto* entry = find(from->second);
+    const bool is_back = join.last_round != no_round;
     const auto& id = from->second.hello->job;
-    if (entry == nullptr && join.last_round == no_round) why = too_few_connections(id, join, config_);
-    // One that comes back has a running job, or hears of its end.
-    const bool is_new = join.last_round == no_round && (entry == nullptr || !entry->job.is_alive());
-    if (why.empty() && join.terms.fixed_world && is_new) why = store_in_use(id, config_, jobs());
+    if (!is_back && !jobs_.contains(id)) why = too_few_connections(id, join, config_);
+    if (why.empty()) why = take_store(id, join, is_back, turn);
     if (!why.empty()) return refuse(from, RefusalReason::limit, std::move(why), turn);
-    entry = find_or_create(from, join.terms, turn);
+    auto* entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;
     from->second.may_act_for_agent = entry->job.on_join(arrival(from), join, turn);
     if (!from->second.may_act_for_agent) close(from, "refused", turn);
@@ -321,6 +303,8 @@ void Server::Implementation::hear(Connections::iterator from, const native::Resu
     auto why = wrong_with(resume.as_joined, config_.nodes_max);
     if (why.empty()) why = wrong_with(resume);
     if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    why = take_store(from->second.hello->job, resume.as_joined, true, turn);
+    if (!why.empty()) return refuse(from, RefusalReason::limit, std::move(why), turn);
     auto* entry = find_or_create(from, resume.as_joined.terms, turn);
     if (entry == nullptr) return;
     from->second.may_act_for_agent = entry->job.on_resume(arrival(from), resume, turn);
@@ -427,9 +411,22 @@ bool Server::Implementation::make_room(const Turn& turn) {
     const auto* id = yielding_.first();
     if (id == nullptr) return false;
     auto& entry = jobs_.at(*id);
-    entry.job.give_way(turn);
+    entry.job.give_way(cat("this daemon serves ", jobs_.size(), " jobs, its maximum"), turn);
     update(entry, turn);
     return true;
+}
+
+/// Empty: the job needs no store of this port, or may use it. One that comes back goes before one without a round,
+/// whose agents are told so when they join again.
+std::string Server::Implementation::take_store(const std::string& id, const native::Join& join, bool is_back,
+                                               const Turn& turn) {
+    const auto* user = join.terms.fixed_world ? store_user(id, is_back, config_, jobs()) : nullptr;
+    if (user == nullptr) return {};
+    if (!is_back || user->round().number != no_round || user->hold() == JobHold::firm) return store_in_use(id);
+    auto& entry = jobs_.at(user->id());
+    entry.job.give_way("a job that has been in a round uses the store for static jobs", turn);
+    update(entry, turn);
+    return {};
 }
 
 void Server::Implementation::schedule(Entry& entry, Instant now) {

@@ -121,11 +121,21 @@ std::string too_few_connections(const std::string& job, const native::Join& join
                " into its unit; where memory is the smaller limit, give it more");
 }
 
-std::string store_in_use(const std::string& job, const ServerConfig& config, const std::vector<const Job*>& jobs) {
-    const auto uses_it = [&](const Job* other) {
-        return other->terms().fixed_world && other->is_alive() && other->id() != job;
-    };
-    if (config.embedded_for == job || std::ranges::none_of(jobs, uses_it)) return {};
+const Job* store_user(const std::string& job, bool is_back, const ServerConfig& config,
+                      const std::vector<const Job*>& jobs) {
+    if (config.embedded_for == job) return nullptr;
+    const Job* user = nullptr;
+    for (const auto* known : jobs) {
+        if (known->id() != job) {
+            if (known->terms().fixed_world && known->is_alive()) user = known;
+        } else if (known->is_alive() || (is_back && known->ending())) {
+            return nullptr;
+        }
+    }
+    return user;
+}
+
+std::string store_in_use(const std::string& job) {
     // Does not name it: the key of one job is proved here, and those of the others are not.
     return cat("job '", job,
                "' has --rdzv-backend=static, and the daemon there has one store for the workers of such "

@@ -33,9 +33,13 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max);
 /// for one another until their join times out.
 std::string too_few_connections(const std::string& job, const native::Join& join, const ServerConfig& config);
 
-/// The same where another static job is alive at this daemon. It has one store for their workers, and each seal of a
-/// static job empties it. The job that the daemon is embedded for is never refused.
-std::string store_in_use(const std::string& job, const ServerConfig& config, const std::vector<const Job*>& jobs);
+/// The other static job that keeps static job `job` away. A daemon has one store for the workers of static jobs, and
+/// each seal of one empties it. nullptr: there is none, or `job` is alive, or is the one that the daemon is embedded
+/// for, or its node hears of the end. `is_back`: this node has been in a round.
+const Job* store_user(const std::string& job, bool is_back, const ServerConfig& config,
+                      const std::vector<const Job*>& jobs);
+/// What the nodes of `job` are told then.
+std::string store_in_use(const std::string& job);
 
 /// The same for what a resuming agent says about its round.
 std::string wrong_with(const native::Resume& resume);

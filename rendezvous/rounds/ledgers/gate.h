@@ -30,6 +30,9 @@ class Gate {
     Gate(native::HashesOf hashes, std::string seed) : hashes_(std::move(hashes)), seed_(std::move(seed)) {}
 
     [[nodiscard]] bool is_locked() const { return static_cast<bool>(hashes_); }
+    /// Why `who`, the sender of this Hello, cannot be asked for a proof; empty: it can. `is_private`: nobody else can
+    /// read its connection.
+    [[nodiscard]] std::string objection(const std::string& who, const native::Hello& hello, bool is_private) const;
     /// For a new connection; the nonce is never the same twice.
     Question ask(std::string_view job);
     /// The daemon's own proof, with the hash that the agent's has; nothing if the agent's is wrong.
@@ -52,7 +55,7 @@ class Gate {
     std::map<std::string, Source> sources_;
 };
 
-/// For messages: how `node` gets the secret of this rendezvous.
-std::string how_to_copy(const NodeIdentity& node);
+/// What `who`, the sender of this Hello, is told of its wrong proof.
+std::string wrong_proof(const std::string& who, const native::Hello& hello);
 
 }  // namespace muster::rendezvous

@@ -1,6 +1,8 @@
 // What is said to agents that do not want the same job.
 #include "rendezvous/rounds/terms.h"
 
+#include <set>
+
 #include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
 
@@ -43,15 +45,20 @@ struct NarrowDaemon {
         server.step(Received{last_connection, hello}, now);
         return last_connection;
     }
-    std::string refusal_of(std::string job, const native::Join& join, std::string host = {}) {
+    std::string refusal_of(std::string job, const native::Message& join, std::string host = {}) {
         const auto step = server.step(Received{greet(std::move(job), ++nodes, std::move(host)), join}, now);
         std::string refusal;
         for (const auto& event : step.why)
             if (event.kind == EventKind::node_refused) told += cat(event.text, '\n');
-        for (const auto& action : step.actions)
+        for (const auto& action : step.actions) {
             if (const auto* sent = std::get_if<SendTo>(&action))
                 if (const auto* refused = std::get_if<native::Refused>(&sent->message)) refusal = refused->why;
+            if (const auto* done = std::get_if<CloseConnection>(&action)) closed.insert(done->connection);
+        }
         return refusal;
+    }
+    [[nodiscard]] bool knows(std::string_view job) {
+        return server.status_json(now).find(cat("\"", job, "\"")) != std::string::npos;
     }
     static ServerConfig config_of(std::size_t connections) {
         ServerConfig config;
@@ -64,6 +71,7 @@ struct NarrowDaemon {
     Server server;
     ConnectionId last_connection = 0;
     Incarnation nodes = 0;
+    std::set<ConnectionId> closed;
     std::string told;  ///< in the log and the events, of refusals
 };
 
@@ -163,17 +171,45 @@ TEST_CASE("a static job that is over, or that the daemon is not embedded for, ke
     CHECK(daemon.refusal_of("b", alone).empty());
     auto config = NarrowDaemon::config_of(1000);
     config.embedded_for = "b";
-    CHECK(store_in_use("b", config, {}).empty());
+    CHECK(store_user("b", false, config, {}) == nullptr);
 }
 
-TEST_CASE("a static job that comes back is not refused, and its next run keeps another one away before it begins") {
-    const auto alone = static_job_of(1);
-    auto back = alone;
-    back.last_round = 0;
-    NarrowDaemon daemon(1000);
-    CHECK(daemon.refusal_of("b", alone).empty());
-    CHECK(daemon.refusal_of("a", back).empty());
+TEST_CASE("a static job that comes back to a daemon that was started again goes before one that only waits") {
     const auto two = static_job_of(2);
+    auto joins_again = two;
+    joins_again.last_round = 0;
+    native::Resume resumes;
+    resumes.round = resumes.as_assigned.round = 0;
+    resumes.as_joined = two;
+    resumes.as_assigned.group_world_size = 2;
+    for (const auto& back : {native::Message(joins_again), native::Message(resumes)}) {
+        NarrowDaemon daemon(1000);
+        CHECK(daemon.refusal_of("b", two).empty());
+        CHECK(daemon.refusal_of("a", back).empty());
+        CHECK(daemon.closed.contains(1));  // It joins again.
+        CHECK_FALSE(daemon.refusal_of("b", two).empty());
+        CHECK(daemon.refusal_of("a", back).empty());
+        // Where a round of the other one runs, its workers use the store already.
+        NarrowDaemon later(1000);
+        for (int node = 0; node < 2; ++node) CHECK(later.refusal_of("b", two).empty());
+        CHECK_THAT(later.refusal_of("a", back), Catch::Contains("job 'a' has --rdzv-backend=static"));
+        CHECK_FALSE(later.knows("a"));
+    }
+}
+
+TEST_CASE("a static job that is over tells its nodes so while another one uses the store") {
+    NarrowDaemon daemon(1000);
+    auto one = static_job_of(1);
+    CHECK(daemon.refusal_of("a", one).empty());
+    daemon.server.step(Received{1, native::WorkersSucceeded{0}}, daemon.now);
+    CHECK(daemon.refusal_of("b", one).empty());
+    one.last_round = 0;
+    CHECK(daemon.refusal_of("a", one).empty());
+    CHECK(daemon.knows("b"));
+}
+
+TEST_CASE("the next run of a static job keeps another one away before it begins") {
+    const auto alone = static_job_of(1), two = static_job_of(2);
     NarrowDaemon lingering(1000);
     for (int node = 0; node < 2; ++node) CHECK(lingering.refusal_of("a", two).empty());
     for (const ConnectionId node : {1, 2})
