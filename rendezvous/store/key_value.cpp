@@ -61,11 +61,12 @@ KeyValue::KeyValue(const StoreConfig& config)
       memory_(config.memory ? config.memory : std::make_shared<MemoryBudget>(config.bytes_max)) {}
 
 Result<void> KeyValue::check_room(std::size_t more_bytes) {
-    if (memory_->has_room(more_bytes)) return {};
+    const auto has_room = [&] { return more_bytes <= bytes_max_ && memory_->bytes() <= bytes_max_ - more_bytes; };
+    if (has_room()) return {};
     sweep();
-    if (memory_->has_room(more_bytes)) return {};
-    return Error{Errc::limit_exceeded, cat("the store is full: ", memory_->bytes(), " of ", memory_->bytes_max(),
-                                           " bytes used, ", more_bytes, " wanted")};
+    if (has_room()) return {};
+    return Error{Errc::limit_exceeded, cat("the store is full: ", memory_->bytes(), " of ", bytes_max_, " bytes used, ",
+                                           more_bytes, " wanted")};
 }
 
 void KeyValue::orphan(const std::shared_ptr<std::string>& value) {

@@ -129,6 +129,8 @@ class KeyValue {
     };
 
     const std::shared_ptr<MemoryBudget> memory_;
+    /// An eighth of a budget with other holders is left to them: without it no agent could finish a TLS handshake.
+    const std::size_t bytes_max_ = memory_->bytes_max() - (config_.memory ? memory_->bytes_max() / 8 : 0);
     MemoryCharge table_bytes_{memory_};
     MemoryCharge other_bytes_{memory_};
     MemoryCharge orphan_bytes_{memory_, MemoryCharge::Kind::waiting};

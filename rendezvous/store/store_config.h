@@ -21,8 +21,8 @@ struct StoreConfig {
     /// Used where no `memory` is given.
     std::size_t bytes_max = std::size_t{4} * 1024 * 1024 * 1024;
 
-    /// The budget of the whole daemon, of which the store is a part. Empty: the store has one of its own of
-    /// `bytes_max`.
+    /// The budget of the whole daemon, of which the store is a part. It takes nothing when seven eighths are used.
+    /// Empty: the store has one of its own of `bytes_max`.
     std::shared_ptr<MemoryBudget> memory{};
 
     /// Keys and queues together. Jobs use 10^2 to 10^5.

@@ -57,6 +57,22 @@ TEST_CASE("a flood of TLS handshakes stays within the memory budget, and the oth
     CHECK(resident_bytes() < before + (64u << 20) + sanitizer_bytes);
 }
 
+TEST_CASE("beside a store that is full an agent still finishes its TLS handshake") {
+    auto config = keyed();
+    config.limits.memory_bytes_max = std::size_t{8} << 20;
+    const RunningDaemon running(std::move(config));
+    const auto worker = running.connect();
+    worker.send(c10d_bytes::validate);
+    const std::string value(8 * 1024, 'v');
+    for (int i = 0; worker.send(c10d_bytes::set(cat("/k", i), value));) ++i;
+    CHECK(worker.closed_by_peer());
+    CHECK(running.metric("muster_store_bytes") > 6 << 20);
+    auto agent = connect_tls(running);
+    CHECK(agent.is_open());
+    agent.send("GET /healthz HTTP/1.0\r\n\r\n");
+    CHECK(agent.receive_all().ends_with("ok\n"));
+}
+
 TEST_CASE("where a table is full, who has finished the handshake keeps its place, and who has not gives way") {
     auto config = keyed();
     config.limits.connections_max = 4;

@@ -21,6 +21,19 @@ TEST_CASE("A full store closes the connection that wanted more, and keeps servin
     CHECK(store.server.usage().bytes < 1'000);
 }
 
+TEST_CASE("A store that shares its budget leaves an eighth of it to the others") {
+    const auto budget = std::make_shared<MemoryBudget>(80'000);
+    StoreFixture store({.memory = budget});
+    auto& half = store.open_newer();
+    auto& greedy = store.open_newer();
+    store.tell(half, std::string_view(newer.set("/half", std::string(60'000, 'h'))).substr(0, 30'000));
+    for (int i = 0; !greedy.closed; ++i) store.tell(greedy, newer.set(cat("/k", i), std::string(700, 'v')));
+    CHECK(greedy.closed->find(" of 70000 bytes used") != std::string::npos);
+    CHECK(budget->bytes() > 69'000);
+    CHECK(budget->has_room(10'000));
+    CHECK_FALSE(half.closed);
+}
+
 TEST_CASE("Half-received requests count against the bytes, and are given back") {
     StoreFixture store({.bytes_max = 100'000});
     auto& a = store.open_newer();
