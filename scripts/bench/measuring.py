@@ -117,6 +117,27 @@ def carrying(variable):
     return found
 
 
+def family(root):
+    """Pids of `root` and of all that it has started, itself first."""
+    found = [root]
+    for pid in found:
+        with contextlib.suppress(OSError):
+            found += [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
+    return found
+
+
+def pss_kib(pid):
+    """Memory of a process, with its share of what it has in common with others."""
+    return int(re.search(r"^Pss: +(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)[1])
+
+
+def timed(command):
+    """What a program that succeeds prints, as bytes; its seconds, its processor time, and the MiB of the largest child so far."""
+    before, began = children_cpu_s(), time.monotonic()
+    shown = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    return shown, time.monotonic() - began, children_cpu_s() - before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+
+
 def listens(port):
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True

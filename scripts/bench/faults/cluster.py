@@ -141,6 +141,20 @@ class Cluster:
                    lambda: all(self.agents[host].heard(pattern, since) for host in hosts), deadline)
         return max(self.agents[host].heard(pattern, since) for host in hosts)
 
+    def disturbed_in(self, first, seconds):
+        """Whether a worker of that round ended or any node was given up within that time."""
+        watch = Watch([one["pid"] for one in first.values()])
+        end = time.monotonic() + seconds
+        while not (disturbed := watch.some_gone() or any(agent.heard(self.ended) for agent in self.agents.values())) and time.monotonic() < end:
+            time.sleep(0.05)  # between two looks
+        return disturbed
+
+    @staticmethod
+    def all_run(status):
+        """Whether four nodes run, by what a daemon tells."""
+        nodes = status["jobs"][0]["nodes"] if status and status["jobs"] else []
+        return len(nodes) == 4 and all(one["connected"] and one["place"] == "running" for one in nodes)
+
     def processes(self, host=None):
         """Pids of everything that carries the job's tag (on that host), zombies left out."""
         return carrying(f"FAULTS_TAG={self.tag} {f'{host}.' if host else ''}")

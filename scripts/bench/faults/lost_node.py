@@ -9,7 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
-from measuring import Failed, Launched, musterd, wait_for
+from measuring import Failed, Launched, family, musterd, wait_for
 
 LEASE_S = 2
 RANK = 1  # of the lost node. On one host a stopped rank 0 would keep the checkpoint directory (CHECKPOINT.md, "Who may write").
@@ -25,16 +25,8 @@ class Node(Launched):
     def has_standby(self):
         return "is ready; it has" in self.log.read_text()
 
-    def pids(self):
-        """The launcher first, then what it has started, in that order."""
-        found = [self.process.pid]
-        for pid in found:
-            with contextlib.suppress(OSError):
-                found += [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
-        return found
-
     def send(self, number):
-        for pid in self.pids():
+        for pid in family(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -77,7 +69,7 @@ def lost_nodes(build, script, losses, scratch, environment):
             wait_for("training, and a standby process on each node", lambda: all(len(steps.since(rank, begun)) >= 10 for rank in (0, 1))
                      and all(node.has_standby() for node in nodes), PATIENCE_S, story=tell)
             dead, survivor = (steps.since(rank, begun)[-1][0] for rank in (RANK, 1 - RANK))
-            lost = next(node for node in nodes if dead in node.pids())
+            lost = next(node for node in nodes if dead in family(node.process.pid))
             lost_at = time.monotonic()
             lost.send(signal.SIGSTOP)
             (new, first), (stayed, second) = wait_for("training after the loss", lambda: steps.first(lost_at, dead), PATIENCE_S, story=tell)

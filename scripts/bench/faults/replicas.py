@@ -102,17 +102,7 @@ class Replicas(Cluster):
         time.sleep(1)  # a new leader of etcd prolongs all leases; by then they have been kept alive as usual
 
     def all_back(self, host):
-        if self.leader([host]) is None:
-            return False
-        nodes = self.told["jobs"][0]["nodes"] if self.told["jobs"] else []
-        return len(nodes) == 4 and all(one["connected"] and one["place"] == "running" for one in nodes)
-
-    def disturbed_in(self, seconds):
-        watch = Watch([one["pid"] for one in self.first.values()])
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not watch.some_gone():
-            time.sleep(0.05)  # between two looks
-        return watch.some_gone() or any(self.agents[host].heard("round 0 ended") for host in NODES)
+        return self.leader([host]) is not None and self.all_run(self.told)
 
 
 def replica_gone(with_etcd_leader, options=()):
@@ -134,7 +124,7 @@ def replica_gone(with_etcd_leader, options=()):
             job.until("return of four agents", lambda: job.all_back(leader))
             back = time.monotonic() - since
             return {"next leader": led, "all agents back": back,
-                    "workers ended": workers.some_gone() or job.disturbed_in(1.1 * LEASE) or workers.some_gone()}
+                    "workers ended": workers.some_gone() or job.disturbed_in(job.first, 1.1 * LEASE) or workers.some_gone()}
     return once
 
 
@@ -147,8 +137,8 @@ def member_gone_and_back(with_etcd_leader, options=()):
             workers = Watch([one["pid"] for one in job.first.values()])
             job.etcds[victim].process.kill()
             job.etcds[victim].process.wait()
-            disturbed = job.disturbed_in(3)
+            disturbed = job.disturbed_in(job.first, 3)
             job.start_etcd(victim)
-            disturbed = disturbed or job.disturbed_in(1.1 * LEASE) or workers.some_gone()
+            disturbed = disturbed or job.disturbed_in(job.first, 1.1 * LEASE) or workers.some_gone()
             return {"workers ended": disturbed, "another daemon leads": job.until("leading musterd", job.leader) != leader}
     return once

@@ -17,6 +17,9 @@ from replicas import TUNED, member_gone_and_back, replica_gone
 from torchrun import TorchrunCluster
 
 NODES = ["node1", "node2", "node3", "node4"]
+SAFE = "two rounds at once"
+GONE, OTHERS = "its workers gone", "survivors in a new round"
+MINORITY, MAJORITY = "minority stopped", "majority in a new round"
 
 
 @dataclass
@@ -98,70 +101,42 @@ def agent_killed(lab):
         return {"all agents know": know - since, "nothing left on its node": gone - since}
 
 
-def agent_stopped(lab):
-    with Four(lab) as four:
-        host = random.choice(NODES)
-        workers = Watch(four.workers_of(host))
-        since = time.monotonic()
-        four.job.agents[host].process.send_signal(signal.SIGSTOP)
-        gone = workers.all_gone()
-        running, first = four.next_round(6, since)
-        return {"its workers gone": gone - since, "survivors in a new round": running, "two rounds at once": first < gone}
-
-
-def node_silent(lease):
+def left_out(lose, gone, others, count=1, **settings):
+    """A row: `lose` takes `count` nodes away. Measured are the end of their workers (`gone`), and the new round of the others."""
     def once(lab):
-        with Four(lab, options=["--lease", lease]) as four:
-            host = random.choice(NODES)
-            workers = Watch(four.workers_of(host))
+        with Four(lab, **settings) as four:
+            away = random.sample(NODES, count)
+            workers = Watch([pid for host in away for pid in four.workers_of(host)])
             since = time.monotonic()
-            four.hosts.cut(host)
-            running, first = four.next_round(6, since)
-            gone = workers.all_gone()
-            return {"survivors in a new round": running, "its workers gone": gone - since, "two rounds at once": first < gone}
+            lose(four, away)
+            running, first = four.next_round(8 - 2 * count, since)
+            ended = workers.all_gone()
+            return {gone: ended - since, others: running, SAFE: first < ended}
     return once
 
 
-def partition(lab):
-    """Two nodes on the daemon's side, two on the other, which still hear each other."""
-    with Four(lab) as four:
-        away = random.sample(NODES, 2)
-        workers = Watch([pid for host in away for pid in four.workers_of(host)])
-        since = time.monotonic()
-        for host in away:
-            four.hosts.cut(host, but=away)
-        running, first = four.next_round(4, since)
-        gone = workers.all_gone()
-        return {"minority stopped": gone - since, "majority in a new round": running, "two rounds at once": first < gone}
+def stop_agents(four, away):
+    for host in away:
+        four.job.agents[host].process.send_signal(signal.SIGSTOP)
 
 
-def one_way(lab):
-    with Four(lab) as four:
-        host, outbound = random.choice(NODES), random.choice([True, False])
-        workers = Watch(four.workers_of(host))
-        since = time.monotonic()
+def cut(four, away):
+    """From all nodes but one another."""
+    for host in away:
+        four.hosts.cut(host, but=away)
+
+
+def cut_one_way(four, away):
+    outbound = random.choice([True, False])
+    for host in away:
         four.hosts.cut(host, inbound=not outbound, outbound=outbound)
-        running, first = four.next_round(6, since)
-        gone = workers.all_gone()
-        return {"minority stopped": gone - since, "majority in a new round": running, "two rounds at once": first < gone}
-
-
-def disturbed_in(four, seconds):
-    """Whether anything ended or any node was given up within that time."""
-    workers = Watch([one["pid"] for one in four.first.values()])
-    end = time.monotonic() + seconds
-    disturbed = False
-    while time.monotonic() < end and not disturbed:
-        disturbed = workers.some_gone() or any(four.job.agents[host].heard(four.job.ended) for host in NODES)
-        time.sleep(0.05)  # between two looks
-    return disturbed
 
 
 def bad_network(seconds):
     def once(lab):
         with Four(lab, network="tap") as four:
             four.hosts.switch.delay, four.hosts.switch.loss = 0.2, 0.05
-            return {"false alarms": disturbed_in(four, seconds)}
+            return {"false alarms": four.job.disturbed_in(four.first, seconds)}
     return once
 
 
@@ -175,14 +150,9 @@ def daemon_restarted(state):
             time.sleep(max(0.0, since + 1.0 - time.monotonic()))  # for so long there is no daemon: part of the fault
             restarted = time.monotonic()
             four.job.start_daemon()
-
-            def back():
-                told = four.job.status()
-                nodes = told["jobs"][0]["nodes"] if told and told["jobs"] else []
-                return len(nodes) == 4 and all(one["connected"] and one["place"] == "running" for one in nodes)
-            four.job.until("return of four agents", back)
+            four.job.until("return of four agents", lambda: four.job.all_run(four.job.status()))
             reached = time.monotonic() - restarted
-            ended = disturbed_in(four, 1.5 * 5) or workers.some_gone()  # a lease and a half: who was not taken back would be judged in it
+            ended = four.job.disturbed_in(four.first, 1.5 * 5) or workers.some_gone()  # a lease and a half: who was not taken back would be judged in it
             return {"all agents back": reached, "workers ended": ended}
     return once
 
@@ -222,7 +192,7 @@ def clock_set(lab):
             for hours in (1, 0):
                 with shift.open("r+b") as file:
                     file.write(struct.pack("q", hours * 3600))
-                disturbed = disturbed or disturbed_in(four, 1.5 * 5)
+                disturbed = disturbed or four.job.disturbed_in(four.first, 1.5 * 5)
             return {"anything happened": disturbed}
 
 
@@ -255,16 +225,18 @@ def rank_stopped(lab):
                 "another rank named": any(match is None or int(match[1]) != victim for match in named + judged)}
 
 
-SAFE = "two rounds at once"
 ROWS = [
     Row("worker-killed", "worker SIGKILLed", {"all agents know": 0.05}, worker_killed, peer=True),
     Row("agent-killed", "agent SIGKILLed", {"all agents know": 0.1, "nothing left on its node": 2}, agent_killed),
-    Row("agent-stopped", "agent SIGSTOPped", {"its workers gone": 4.5, "survivors in a new round": 6, SAFE: 0}, agent_stopped),
-    Row("node-silent", "link dropped, lease 5 s", {"survivors in a new round": 6, "its workers gone": 4.5, SAFE: 0}, node_silent(5)),
-    Row("node-silent-1", "link dropped, lease 1 s", {"survivors in a new round": 2, "its workers gone": 0.9, SAFE: 0}, node_silent(1)),
+    Row("agent-stopped", "agent SIGSTOPped", {GONE: 4.5, OTHERS: 6, SAFE: 0}, left_out(stop_agents, GONE, OTHERS)),
+    Row("node-silent", "link dropped, lease 5 s", {OTHERS: 6, GONE: 4.5, SAFE: 0},
+        left_out(cut, GONE, OTHERS, options=["--lease", 5])),
+    Row("node-silent-1", "link dropped, lease 1 s", {OTHERS: 2, GONE: 0.9, SAFE: 0},
+        left_out(cut, GONE, OTHERS, options=["--lease", 1])),
     Row("partition", "two nodes of four cut off together",
-        {"minority stopped": 4.5, "majority in a new round": 6, SAFE: 0}, partition),
-    Row("one-way", "one node cut in one direction", {"minority stopped": 4.5, "majority in a new round": 6, SAFE: 0}, one_way),
+        {MINORITY: 4.5, MAJORITY: 6, SAFE: 0}, left_out(cut, MINORITY, MAJORITY, count=2)),
+    Row("one-way", "one node cut in one direction", {MINORITY: 4.5, MAJORITY: 6, SAFE: 0},
+        left_out(cut_one_way, MINORITY, MAJORITY)),
     Row("daemon-memory", "daemon SIGKILLed, restarted 1 s later, memory state",
         {"all agents back": 2, "workers ended": 0}, daemon_restarted(None)),
     Row("daemon-sqlite", "the same, SQLite state", {"all agents back": 2, "workers ended": 0},
