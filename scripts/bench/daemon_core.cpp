@@ -54,10 +54,7 @@ class DaemonCore {
     /// Of a new agent; the number of its connection is its index and 1.
     void arrive(std::uint32_t index) {
         measure([&] { carry_out(server_.step(ConnectionAccepted{index + 1, address_of(index)}, now_)); });
-        native::Hello hello;
-        hello.version = native::protocol_version;
-        hello.job = "large";
-        hello.node = node_of(index);
+        native::Hello hello = hello_of(index);
         hello.connection = 1;
         say(index + 1, hello);
         say(index + 1, join_of(index, no_round));
@@ -77,11 +74,7 @@ class DaemonCore {
     void die(std::uint32_t index) {
         const ConnectionId connection = 2 * count_ + index + 1;
         measure([&] { carry_out(server_.step(ConnectionAccepted{connection, address_of(index)}, now_)); });
-        native::Hello hello;
-        hello.version = native::protocol_version;
-        hello.job = "large";
-        hello.node = node_of(index);
-        say(connection, hello);
+        say(connection, hello_of(index));
         say(connection, native::AgentDied{"killed"});
     }
     /// Time passes; what falls due happens.
@@ -120,8 +113,12 @@ class DaemonCore {
         return "10." + std::to_string(index >> 16) + "." + std::to_string(index >> 8 & 255) + "." +
                std::to_string(index & 255);
     }
-    static NodeIdentity node_of(std::uint32_t index) {
-        return {.host = "node" + std::to_string(index), .pid = 1, .incarnation = index + 1};
+    static native::Hello hello_of(std::uint32_t index) {
+        native::Hello hello;
+        hello.version = native::protocol_version;
+        hello.job = "large";
+        hello.node = {.host = "node" + std::to_string(index), .pid = 1, .incarnation = index + 1};
+        return hello;
     }
     void measure(const auto& part) {
         const auto begun = cpu_s();

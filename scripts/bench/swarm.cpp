@@ -16,9 +16,7 @@ namespace {
 constexpr auto give_up_after = std::chrono::seconds(60);
 
 char type_of(const native::Message& message) {
-    std::string bytes;
-    native::append_frame(bytes, message);
-    return bytes[1];
+    return frames_of(message)[1];
 }
 
 const char assigned_type = type_of(native::Assigned{});
@@ -105,10 +103,7 @@ void Swarm::connect() {
 }
 
 std::string Swarm::first_words(std::uint32_t index) const {
-    std::string bytes;
-    native::append_frame(bytes, hello(index));
-    native::append_frame(bytes, join_messages(index, no_round));
-    return bytes;
+    return frames_of(hello(index), join_messages(index, no_round));
 }
 
 void Swarm::join() {
@@ -121,9 +116,6 @@ void Swarm::lose_one() {
     ::close(guardian.fd);
     --alive_;
     guardian.fd = connect_to(port_);
-    std::string bytes;
-    native::append_frame(bytes, hello(index));
-    native::append_frame(bytes, native::AgentDied{"killed by signal 9"});
     std::array<char, 512> answer{};
     begin_tls(guardian);
     while (guardian.tls && guardian.tls->state() == rendezvous::PskChannel::State::shaking) {
@@ -133,7 +125,7 @@ void Swarm::lose_one() {
         std::string_view wire(answer.data(), static_cast<std::size_t>(size));
         guardian.tls->read(wire, plain_);
     }
-    write(guardian, bytes);
+    write(guardian, frames_of(hello(index), native::AgentDied{"killed by signal 9"}));
     // Stays open, because the daemon does not serve a connection that its process closed before it was accepted. Not
     // awaited either: the other agents are processes of their own, which read while the daemon still tells the rest.
     ::shutdown(guardian.fd, SHUT_WR);
@@ -145,9 +137,7 @@ void Swarm::fail_one() {
     failure.host = "node0";
     failure.rank = 0;
     failure.end = Exited{1};
-    std::string bytes;
-    native::append_frame(bytes, failed);
-    write(agents_[0], bytes);
+    write(agents_[0], frames_of(failed));
 }
 
 double Swarm::settle(Round round, Clock::time_point from) {
@@ -186,8 +176,7 @@ void Swarm::receive_until(Clock::time_point end) {
 }
 
 void Swarm::say(std::uint32_t index, const native::Message& message) {
-    std::string bytes;
-    native::append_frame(bytes, message);
+    const auto bytes = frames_of(message);
     write(agents_[index], bytes);
     said_.add(bytes.size());
 }
@@ -225,10 +214,8 @@ void Swarm::hear(std::uint32_t index, char type) {
     if (type == refused_type) fail("a join was refused");
     if (type == peers_type) ++told_;
     if (type != ended_type) return;
-    std::string bytes;
-    native::append_frame(bytes, native::RoundReport{.round = round_ - 1, .failures = {}, .stopped_count = 8});
-    native::append_frame(bytes, join_messages(index, round_ - 1));
-    write(agents_[index], bytes);
+    write(agents_[index], frames_of(native::RoundReport{.round = round_ - 1, .failures = {}, .stopped_count = 8},
+                                    join_messages(index, round_ - 1)));
 }
 
 void Swarm::note_place(const std::string& frame) {

@@ -21,6 +21,13 @@ using Clock = std::chrono::steady_clock;
 
 double milliseconds(Clock::duration time);
 
+/// The frames of some messages, one after the other.
+std::string frames_of(const auto&... messages) {
+    std::string bytes;
+    (native::append_frame(bytes, messages), ...);
+    return bytes;
+}
+
 class Swarm {
   public:
     struct Tally {

@@ -26,11 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t tensor_bytes = 16u << 20;
 
-int fail(const Error& error) {
-    std::fprintf(stderr, "bench_checkpoint_rank: %s\n", error.context.c_str());
-    return 1;
-}
-
 double milliseconds_since(Clock::time_point then) {
     return std::chrono::duration<double, std::milli>(Clock::now() - then).count();
 }
@@ -69,57 +64,49 @@ Result<Checkpointer> open(Context& context, const std::string& directory) {
     return Checkpointer::open(context, {.directory = directory, .keep_last = 1, .replicas = Replicas::spread});
 }
 
-int run(const std::string& directory, std::size_t mib, int turns) {
-    auto context = Context::from_environment();
-    if (!context) return fail(context.error());
-    auto checkpointer = open(*context, directory);
-    if (!checkpointer) return fail(checkpointer.error());
+Result<void> run(const std::string& directory, std::size_t mib, int turns) {
+    auto context = MUSTER_TRY(Context::from_environment());
+    auto checkpointer = MUSTER_TRY(open(context, directory));
     Model model(mib);
-    auto plain = runtime::SharedSegment::create(mib << 20, "the plain copy");
-    if (!plain) return fail(plain.error());
+    const auto plain = MUSTER_TRY(runtime::SharedSegment::create(mib << 20, "the plain copy"));
     auto state = model.state();
-    if (auto reserved = checkpointer->reserve(state); !reserved) return fail(reserved.error());
+    MUSTER_TRY(checkpointer.reserve(state));
     for (int turn = 0; turn < turns; ++turn) {
         model.touch(static_cast<float>(turn));
-        const auto copied = plain_copy(model, plain->data());
+        const auto copied = plain_copy(model, plain.data());
         model.touch(static_cast<float>(turn));
-        if (auto saved = checkpointer->save(turn, state, WhenBusy::wait); !saved) return fail(saved.error());
-        if (auto done = checkpointer->finish(); !done) return fail(done.error());
-        const auto report = checkpointer->reports().back();
-        auto loaded = checkpointer->load(state);
-        if (!loaded) return fail(loaded.error());
-        if (context->rank() != 0) continue;
-        std::printf("%.3f %.3f %.3f %.3f\n", copied, report.blocked_ms, report.persist_ms, (*loaded)->load_ms);
+        MUSTER_TRY(checkpointer.save(turn, state, WhenBusy::wait));
+        MUSTER_TRY(checkpointer.finish());
+        const auto report = checkpointer.reports().back();
+        const auto loaded = MUSTER_TRY(checkpointer.load(state));
+        if (context.rank() != 0) continue;
+        std::printf("%.3f %.3f %.3f %.3f\n", copied, report.blocked_ms, report.persist_ms, loaded->load_ms);
         std::fflush(stdout);
     }
-    return 0;
+    return {};
 }
 
-int resume(const std::string& directory, std::size_t mib) {
-    auto context = Context::from_environment();
-    if (!context) return fail(context.error());
-    auto checkpointer = open(*context, directory);
-    if (!checkpointer) return fail(checkpointer.error());
+Result<void> resume(const std::string& directory, std::size_t mib) {
+    auto context = MUSTER_TRY(Context::from_environment());
+    auto checkpointer = MUSTER_TRY(open(context, directory));
     Model model(mib);
     auto state = model.state();
     model.touch(1);
-    auto loaded = checkpointer->load(state);
-    if (!loaded) return fail(loaded.error());
-    if (loaded->has_value()) {
-        if (context->rank() == 0)
-            std::printf("resumed %s %.3f\n", (*loaded)->from_memory ? "memory" : "disk", (*loaded)->load_ms);
-        return 0;
+    if (const auto loaded = MUSTER_TRY(checkpointer.load(state))) {
+        if (context.rank() == 0)
+            std::printf("resumed %s %.3f\n", loaded->from_memory ? "memory" : "disk", loaded->load_ms);
+        return {};
     }
-    if (auto saved = checkpointer->save(1, state, WhenBusy::wait); !saved) return fail(saved.error());
-    if (auto done = checkpointer->finish(); !done) return fail(done.error());
-    const bool copies = context->snapshots() != nullptr && context->world_size() > context->local_world_size();
-    while (copies && checkpointer->copied_step() < 1 && context->world().status())
+    MUSTER_TRY(checkpointer.save(1, state, WhenBusy::wait));
+    MUSTER_TRY(checkpointer.finish());
+    const bool copies = context.snapshots() != nullptr && context.world_size() > context.local_world_size();
+    while (copies && checkpointer.copied_step() < 1 && context.world().status())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (auto all = context->world().run(barrier()); !all) return fail(all.error());
+    MUSTER_TRY(context.world().run(barrier()));
     std::printf("ready %d\n", ::getpid());
     std::fflush(stdout);
     ::pause();
-    return 1;
+    return Error{Errc::cancelled, "a signal ended the pause"};
 }
 
 }  // namespace
@@ -127,11 +114,13 @@ int resume(const std::string& directory, std::size_t mib) {
 int main(int argc, char** argv) {
     std::size_t mib = 0;
     int turns = 0;
-    if (argc == 4 && std::string_view(argv[3]) == "resume" && parse_number(std::string_view(argv[2]), mib))
-        return resume(argv[1], mib);
-    if (argc != 4 || !parse_number(std::string_view(argv[2]), mib) || !parse_number(std::string_view(argv[3]), turns)) {
+    const bool resumes = argc == 4 && std::string_view(argv[3]) == "resume";
+    if (argc != 4 || !parse_number(std::string_view(argv[2]), mib) ||
+        !(resumes || parse_number(std::string_view(argv[3]), turns))) {
         std::fprintf(stderr, "usage: bench_checkpoint_rank DIRECTORY MIB TURNS|resume\n");
         return 2;
     }
-    return run(argv[1], mib, turns);
+    const auto done = resumes ? resume(argv[1], mib) : run(argv[1], mib, turns);
+    if (!done) std::fprintf(stderr, "bench_checkpoint_rank: %s\n", done.error().context.c_str());
+    return done ? 0 : 1;
 }
