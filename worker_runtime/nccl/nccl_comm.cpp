@@ -17,8 +17,8 @@ constexpr Duration error_interval = 1ms;
 
 Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProcess>& process, std::string_view what,
                                                  const Init& init, const NcclWait& wait) {
-    std::shared_ptr<NcclComm> made(new NcclComm(process));
-    MUSTER_TRY(made->prepare());
+    auto stream = MUSTER_TRY(NcclQueue::make(process));
+    std::shared_ptr<NcclComm> made(new NcclComm(process, std::move(stream)));
     // Added first, because a communicator that is still connecting must be aborted with the others.
     process->add(made);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -33,8 +33,8 @@ Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProce
 
 Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, int key, const NcclWait& wait) {
     const auto& process = parent.process_;
-    std::shared_ptr<NcclComm> child(new NcclComm(process));
-    MUSTER_TRY(child->prepare());
+    auto stream = MUSTER_TRY(NcclQueue::make(process));
+    std::shared_ptr<NcclComm> child(new NcclComm(process, std::move(stream)));
     process->add(child);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -55,20 +55,6 @@ Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, i
     const Error first = process->fail(wait.cause_of(done.error()));
     process->wait_over();
     return first;
-}
-
-NcclComm::~NcclComm() {
-    const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return;
-    for (auto* const event : marks_) cuda.event_destroy(event);
-    if (stream_) cuda.stream_destroy(stream_);
-}
-
-Result<void> NcclComm::prepare() {
-    const auto& cuda = process_->cuda();
-    const auto used = MUSTER_TRY(process_->use_device());
-    return cuda.check(cuda.stream_create(&stream_, cudaStreamNonBlocking), "make a CUDA stream");
 }
 
 Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResult_t()>& function) {
@@ -112,7 +98,7 @@ Result<void> NcclComm::poll(std::string_view what, const NcclWait& wait) {
 }
 
 Result<void> NcclComm::call(std::string_view what, const Call& function, const NcclWait& wait) {
-    auto begun = enter(what, [&] { return function(handle_, stream_); });
+    auto begun = enter(what, [&] { return function(handle_, stream_->stream()); });
     return begun ? poll(what, wait) : begun;
 }
 
@@ -121,21 +107,10 @@ Result<void> NcclComm::run(std::string_view what, const Call& function, const Nc
     return begun ? finish(what, wait) : begun;
 }
 
-Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
-    const auto& cuda = process_->cuda();
-    const auto used = MUSTER_TRY(process_->use_device());
-    while (marks_.size() <= number) {
-        cudaEvent_t event = nullptr;
-        MUSTER_TRY(cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event"));
-        marks_.push_back(event);
-    }
-    return cuda.check(cuda.event_record(marks_[number], stream_), what);
-}
-
 Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant& asked) {
     const auto& cuda = process_->cuda();
     const auto used = MUSTER_TRY(process_->use_device());
-    const auto state = cuda.event_query(marks_[number]);
+    const auto state = cuda.event_query(stream_->event(number));
     if (state != cudaSuccess && state != cudaErrorNotReady) return cuda.check(state, what).error();
     const Instant now = std::chrono::steady_clock::now();
     // The event also occurs after an abort or a failure, so the result is valid only if NCCL reports no error.
@@ -148,32 +123,9 @@ Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant
 }
 
 Result<void> NcclComm::finish(std::string_view what, const NcclWait& wait) {
-    MUSTER_TRY(mark(what, 0));
+    MUSTER_TRY(stream_->mark(what, 0));
     Instant asked = std::chrono::steady_clock::now();
     return until([&] { return passed(what, 0, asked); }, wait);
-}
-
-Result<void> NcclComm::wait_for(void* event) {
-    const auto& cuda = process_->cuda();
-    const auto used = MUSTER_TRY(process_->use_device());
-    return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
-                      "wait for the caller's event");
-}
-
-Result<void> NcclComm::copy(void* to, const void* from, std::size_t size_bytes) {
-    const auto& cuda = process_->cuda();
-    const auto used = MUSTER_TRY(process_->use_device());
-    return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
-}
-
-Result<void> NcclComm::fill_zero(void* memory, std::size_t size_bytes) {
-    const auto& cuda = process_->cuda();
-    const auto used = MUSTER_TRY(process_->use_device());
-    return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
-}
-
-Result<void> NcclComm::launch(const KernelCall& call) {
-    return process_->launch(call, stream_);
 }
 
 Result<void> NcclComm::enlist(void* memory, std::size_t size_bytes, const NcclWait& wait) {

@@ -9,10 +9,10 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
-#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "worker_runtime/nccl/nccl_process.h"
+#include "worker_runtime/nccl/nccl_queue.h"
 #include "worker_runtime/transport/transport.h"
 
 namespace muster::runtime {
@@ -26,7 +26,7 @@ struct NcclWait {
     std::function<Error(const Error& reported)> cause_of = [](const Error& reported) { return reported; };
 };
 
-class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclComm> {
+class NcclComm : public std::enable_shared_from_this<NcclComm> {
   public:
     using Init = std::function<ncclResult_t(ncclComm_t*, ncclConfig_t*)>;
     using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
@@ -37,24 +37,15 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
                                                   const Init& init, const NcclWait& wait);
     /// ncclCommSplit: a collective over the parent. Returns null if `color` is NCCL_SPLIT_NOCOLOR.
     static Result<std::shared_ptr<NcclComm>> split(NcclComm& parent, int color, int key, const NcclWait& wait);
-    /// close() or the process's abort must have run before.
-    ~NcclComm() override;
-    NcclComm& operator=(NcclComm&&) = delete;
 
+    /// The stream of the operations. close() or the process's abort must have run before it ends.
+    [[nodiscard]] NcclQueue& stream() { return *stream_; }
     /// Makes a call that NCCL completes asynchronously (split, register), and waits for it.
     Result<void> call(std::string_view what, const Call& function, const NcclWait& wait);
     /// Makes a call that works on the stream, and waits until that work is complete.
     Result<void> run(std::string_view what, const Call& function, const NcclWait& wait);
-    /// Records mark `number` (from 0) behind everything that is on the stream so far.
-    Result<void> mark(std::string_view what, std::size_t number);
     /// True if the stream has passed the mark. Also asks NCCL for errors, at the end and each millisecond (`asked`).
     Result<bool> passed(std::string_view what, std::size_t number, Instant& asked);
-    /// Makes the stream wait for `event` (a cudaEvent_t).
-    Result<void> wait_for(void* event);
-    /// Copies between host and device, in order with the stream's operations.
-    Result<void> copy(void* to, const void* from, std::size_t size_bytes);
-    Result<void> fill_zero(void* memory, std::size_t size_bytes);
-    Result<void> launch(const KernelCall& call) override;
     /// Waits for everything that is on the stream so far.
     Result<void> finish(std::string_view what, const NcclWait& wait);
 
@@ -75,8 +66,8 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     void adopt();
 
   private:
-    explicit NcclComm(std::shared_ptr<NcclProcess> process) : process_(std::move(process)) {}
-    Result<void> prepare();
+    NcclComm(std::shared_ptr<NcclProcess> process, std::unique_ptr<NcclQueue> stream)
+        : process_(std::move(process)), stream_(std::move(stream)) {}
     Result<void> enter(std::string_view what, const std::function<ncclResult_t()>& function);
     Result<void> poll(std::string_view what, const NcclWait& wait);
     Result<void> ask(std::string_view what, bool& over);
@@ -85,10 +76,9 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     std::shared_ptr<NcclProcess> process_;
     std::mutex calls_;  ///< held during each call on handle_
     ncclComm_t handle_ = nullptr;
-    ncclComm_t arriving_ = nullptr;  ///< written by NCCL while the parent is being split
-    cudaStream_t stream_ = nullptr;
-    std::vector<cudaEvent_t> marks_;  ///< Used by the thread that runs operations only. Number 0 belongs to finish().
-    std::map<void*, void*> registrations_;  ///< memory -> NCCL's handle; under calls_
+    ncclComm_t arriving_ = nullptr;            ///< written by NCCL while the parent is being split
+    const std::unique_ptr<NcclQueue> stream_;  ///< Its mark 0 belongs to finish().
+    std::map<void*, void*> registrations_;     ///< memory -> NCCL's handle; under calls_
 };
 
 }  // namespace muster::runtime

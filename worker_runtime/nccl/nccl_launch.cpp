@@ -30,10 +30,10 @@ Result<void> NcclTransport::launch(const Operation& operation, const RunTerms& t
                   .asked = now};
     const NcclWait wait = wait_for(next.what, terms);
     Result<void> done;
-    if (operation.after != nullptr) done = communicator_->wait_for(operation.after);
+    if (operation.after != nullptr) done = communicator_->stream().wait_for(operation.after);
     if (done) done = put(operation, cat(board_->here(), ": ", described), wait);
-    if (done) done = communicator_->mark(next.what, next.mark);
     if (!done) return end(done.error());
+    if (auto marked = communicator_->stream().mark(next.what, next.mark); !marked) return end(marked.error());
     launched_.push_back(std::move(next));
     return {};
 }

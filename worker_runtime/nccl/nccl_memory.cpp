@@ -45,7 +45,7 @@ Result<Memory> NcclTransport::allocate(std::size_t size_bytes, const RunTerms& t
                                                group_.id, ": ", board_->who(rank), " has too little GPU memory",
                                                memory ? "" : cat(" (", memory.error().context, ")"))};
     }
-    auto done = communicator_->fill_zero(held->bytes.data(), size_bytes);
+    auto done = communicator_->stream().fill_zero(held->bytes.data(), size_bytes);
     if (done && process_->nccl().features.registration && size_bytes > 0) {
         done = communicator_->enlist(held->bytes.data(), size_bytes, wait);
         held->communicator = communicator_;

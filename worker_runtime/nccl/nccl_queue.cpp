@@ -11,9 +11,7 @@ Result<std::unique_ptr<NcclQueue>> NcclQueue::make(std::shared_ptr<NcclProcess> 
     std::unique_ptr<NcclQueue> queue(new NcclQueue(std::move(process)));
     const auto& cuda = queue->process_->cuda();
     const auto used = MUSTER_TRY(queue->process_->use_device());
-    auto made = cuda.check(cuda.stream_create(&queue->stream_, cudaStreamNonBlocking), "make a CUDA stream");
-    if (made) made = queue->make_event(queue->done_);
-    if (!made) return made.error();
+    MUSTER_TRY(cuda.check(cuda.stream_create(&queue->stream_, cudaStreamNonBlocking), "make a CUDA stream"));
     return queue;
 }
 
@@ -59,7 +57,7 @@ Result<void> NcclQueue::fill_zero(void* memory, std::size_t size_bytes) {
     return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
 }
 
-Result<void*> NcclQueue::mark(std::size_t number) {
+Result<void*> NcclQueue::mark(std::string_view what, std::size_t number) {
     const auto& cuda = process_->cuda();
     const auto used = MUSTER_TRY(process_->use_device());
     const std::lock_guard lock(marks_mutex_);
@@ -68,13 +66,14 @@ Result<void*> NcclQueue::mark(std::size_t number) {
         MUSTER_TRY(make_event(event));
         marks_.push_back(event);
     }
-    MUSTER_TRY(cuda.check(cuda.event_record(marks_[number], stream_), "record a CUDA event"));
+    MUSTER_TRY(cuda.check(cuda.event_record(marks_[number], stream_), what));
     return static_cast<void*>(marks_[number]);
 }
 
 Result<void> NcclQueue::finish(Duration limit) {
     const auto& cuda = process_->cuda();
     const auto used = MUSTER_TRY(process_->use_device());
+    if (!done_) MUSTER_TRY(make_event(done_));
     MUSTER_TRY(cuda.check(cuda.event_record(done_, stream_), "record a CUDA event"));
     const Instant deadline = std::chrono::steady_clock::now() + limit;
     Pace pace(WaitMode::eager);

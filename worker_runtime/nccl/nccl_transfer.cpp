@@ -52,10 +52,10 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
     Staging& staging = *(*place)->staging;
     const auto carry = [&]() -> Result<void> {
         if (operation.after != nullptr) {
-            if (auto waits = pair.wait_for(operation.after); !waits) return waits;
+            if (auto waits = pair.stream().wait_for(operation.after); !waits) return waits;
         }
         const NcclPlace here{.rank = sends ? 0 : 1, .size = 2};
-        auto staged = MUSTER_TRY(staging.bring(operation, here, pair));
+        auto staged = MUSTER_TRY(staging.bring(operation, here, pair.stream()));
         staged.peer = 1 - here.rank;
         const std::string what = cat(board_->here(), ": ", describe(operation));
         auto done = pair.run(
@@ -65,7 +65,7 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
             },
             wait);
         if (!done || staged.output == operation.output) return done;
-        MUSTER_TRY(staging.take_back(operation, staged, here, pair));
+        MUSTER_TRY(staging.take_back(operation, staged, here, pair.stream()));
         return pair.finish(what, wait);
     };
     if (auto done = carry(); !done) return end(done.error());

@@ -114,7 +114,7 @@ Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
         if (!watch) return watch.error();
         order_watch_ = std::move(*watch);
     }
-    return communicator_->fill_zero(scratch_, 1);
+    return communicator_->stream().fill_zero(scratch_, 1);
 }
 
 Result<void> NcclTransport::watch_peers() {
@@ -218,24 +218,24 @@ Result<PartsTable> NcclTransport::exchange_parts(const Operation& operation, con
 Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait& wait) {
     const std::string what = cat(board_->here(), ": ", describe(operation));
     if (operation.after != nullptr) {
-        if (auto waits = communicator_->wait_for(operation.after); !waits) return waits;
+        if (auto waits = communicator_->stream().wait_for(operation.after); !waits) return waits;
     }
-    auto staged = MUSTER_TRY(staging_->bring(operation, here(), *communicator_));
+    auto staged = MUSTER_TRY(staging_->bring(operation, here(), communicator_->stream()));
     if (operation.kind == OperationKind::barrier) staged.output = scratch_;
     auto done = put(staged, what, wait);
     if (done) done = communicator_->finish(what, wait);
     if (!done || staged.output == operation.output || operation.kind == OperationKind::barrier) return done;
     // Copied back after the operation: a copy to unpinned host memory blocks the thread until all earlier work is done.
-    MUSTER_TRY(staging_->take_back(operation, staged, here(), *communicator_));
+    MUSTER_TRY(staging_->take_back(operation, staged, here(), communicator_->stream()));
     return communicator_->finish(what, wait);
 }
 
 Result<void> NcclTransport::put(const Operation& operation, const std::string& what, const NcclWait& wait) {
     const auto* const steps = operation.steps;
     Result<void> done;
-    if (steps != nullptr) done = steps->before(*communicator_);
+    if (steps != nullptr) done = steps->before(communicator_->stream());
     if (done) done = put_alone(operation, what, wait);
-    if (done && steps != nullptr) done = steps->behind(*communicator_);
+    if (done && steps != nullptr) done = steps->behind(communicator_->stream());
     return done;
 }
 

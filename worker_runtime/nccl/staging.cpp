@@ -27,14 +27,14 @@ Result<void*> Staging::room(Room& room, std::size_t size_bytes) {
     return room.blocks.back();
 }
 
-Result<Operation> Staging::bring(const Operation& operation, const NcclPlace& place, NcclComm& communicator) {
+Result<Operation> Staging::bring(const Operation& operation, const NcclPlace& place, NcclQueue& stream) {
     Operation staged = operation;
     const std::size_t element = size_of(operation.type);
     const std::size_t input_bytes = input_count(operation, place) * element;
     const std::size_t output_bytes = output_count(operation, place) * element;
     if (input_bytes > 0 && on_host(operation.input)) {
         auto on_device = MUSTER_TRY(room(input_, input_bytes));
-        MUSTER_TRY(communicator.copy(on_device, operation.input, input_bytes));
+        MUSTER_TRY(stream.copy(on_device, operation.input, input_bytes));
         staged.input = on_device;
     }
     if (output_bytes > 0 && on_host(operation.output)) {
@@ -42,17 +42,16 @@ Result<Operation> Staging::bring(const Operation& operation, const NcclPlace& pl
         staged.output = on_device;
         // What lies between the parts comes back as it is.
         if (operation.kind == OperationKind::all_to_all_uneven)
-            if (auto copied = communicator.copy(on_device, operation.output, output_bytes); !copied)
-                return copied.error();
+            if (auto copied = stream.copy(on_device, operation.output, output_bytes); !copied) return copied.error();
     }
     return staged;
 }
 
 Result<void> Staging::take_back(const Operation& operation, const Operation& staged, const NcclPlace& place,
-                                NcclComm& communicator) {
+                                NcclQueue& stream) {
     if (staged.output == operation.output) return {};
     const std::size_t output_bytes = output_count(operation, place) * size_of(operation.type);
-    return communicator.copy(operation.output, staged.output, output_bytes);
+    return stream.copy(operation.output, staged.output, output_bytes);
 }
 
 }  // namespace muster::runtime

@@ -7,8 +7,8 @@
 
 #include "muster/operation.h"
 #include "rendezvous/base/error.h"
-#include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
+#include "worker_runtime/nccl/nccl_queue.h"
 
 namespace muster::runtime {
 
@@ -20,10 +20,10 @@ class Staging {
     Staging& operator=(Staging&&) = delete;
 
     /// Returns `operation` with device memory instead of host memory. The copies to it are enqueued on the stream.
-    Result<Operation> bring(const Operation& operation, const NcclPlace& place, NcclComm& communicator);
+    Result<Operation> bring(const Operation& operation, const NcclPlace& place, NcclQueue& stream);
     /// Copies the output of `staged` back to that of `operation`.
     Result<void> take_back(const Operation& operation, const Operation& staged, const NcclPlace& place,
-                           NcclComm& communicator);
+                           NcclQueue& stream);
 
     [[nodiscard]] bool on_host(const void* memory) const;
 
