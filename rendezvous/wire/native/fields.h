@@ -1,11 +1,13 @@
-// The fields of every message in wire order: one function per struct, used by the encoder and the decoder alike, so
-// that the two cannot disagree. Private to field_codec.h (and to the table that PROTOCOL.md is checked against).
+// The fields of every message in wire order, for the encoder and the decoder alike, so that the two cannot disagree. A
+// struct whose members need no limit has them on the wire in the order of their declaration; one function describes
+// each of the others. Private to field_codec.h (and to the table that PROTOCOL.md is checked against).
 //
 // A visitor offers v(x, y, ...) for what its type says how to write (numbers, flags, sentences, structs, optionals and
 // variants of structs), and for what it does not: choice(x, last), bytes(text, max), name/path/line(text), text(text,
 // max, keep), list(vector, max) and names(vector, max). `M` is the struct, const when encoding.
 #pragma once
 
+#include <boost/pfr/core.hpp>
 #include <concepts>
 #include <type_traits>
 
@@ -22,6 +24,12 @@ concept Is = (std::same_as<std::remove_const_t<M>, T> || ...);
 /// Which part of a text that is too long survives.
 enum class Keep { front, back };
 
+/// Of a struct that has no function of its own.
+void fields(auto& v, auto& m) {
+    static_assert(std::is_aggregate_v<std::remove_reference_t<decltype(m)>>);
+    boost::pfr::for_each_field(m, [&v](auto& field) { v(field); });
+}
+
 // ---- the parts of messages ----
 
 void fields(auto& v, Is<NodeIdentity> auto& m) {
@@ -34,24 +42,10 @@ void fields(auto& v, Is<VersionFact> auto& m) {
     v.name(m.version);
 }
 
-void fields(auto& v, Is<JobTerms> auto& m) {
-    v(m.nodes_min, m.nodes_max, m.spares, m.restarts_max, m.fixed_world, m.last_call_ms, m.lease_ms, m.lost_timeout_ms,
-      m.stalled_restarts_max, m.restarts_window_ms, m.node_failures_max, m.node_failures_of, m.restart_early_failures,
-      m.store_door);
-}
-
 void fields(auto& v, Is<Fault> auto& m) {
     v.choice(m.kind, FaultKind::out_of_memory);
     v.choice(m.target, FaultTarget::daemon);
     v(m.rank, m.for_ms, m.stopped_percent);
-}
-
-void fields(auto& v, Is<Exited> auto& m) {
-    v(m.code);
-}
-
-void fields(auto& v, Is<Signaled> auto& m) {
-    v(m.signal, m.core_dumped);
 }
 
 void fields(auto& v, Is<NotStarted> auto& m) {
@@ -147,21 +141,9 @@ void fields(auto& v, Is<Assigned> auto& m) {
     v(m.heartbeat_ms);
 }
 
-void fields(auto& v, Is<Resume> auto& m) {
-    v(m.round, m.succeeded, m.as_joined, m.as_assigned, m.stop_grace_ms);
-}
-
-void fields(auto& v, Is<Ping> auto& m) {
-    v(m.sequence, m.sent_ns);
-}
-
 void fields(auto& v, Is<WorkersFailed> auto& m) {
     v(m.round);
     v.list(m.failures, failures_max);
-}
-
-void fields(auto& v, Is<WorkersSucceeded> auto& m) {
-    v(m.round);
 }
 
 void fields(auto& v, Is<RoundReport> auto& m) {
@@ -171,7 +153,6 @@ void fields(auto& v, Is<RoundReport> auto& m) {
     v.list(m.activities, activities_max);
 }
 
-void fields(auto&, Is<EndAcknowledged> auto&) {}
 void fields(auto& v, Is<Proof> auto& m) {
     v.bytes(m.proof, challenge_bytes_max);
 }
@@ -183,31 +164,10 @@ void fields(auto& v, Is<Command> auto& m) {
     v(m.why, m.fault);
 }
 
-void fields(auto& v, Is<StepTally> auto& m) {
-    v(m.first_step, m.step_count, m.step_ns, m.measured_ns, m.data_wait_ns, m.exposed_ns, m.late_ns, m.sample_count,
-      m.checkpoint_step, m.checkpoint_failure_count);
-}
-
-void fields(auto& v, Is<StepTimeCount> auto& m) {
-    v(m.count);
-}
-
 void fields(auto& v, Is<SeenWorker> auto& m) {
     v(m.at);
     v.choice(m.pace, WorkerPace::waiting);
     v(m.inside_percent, m.step, m.tally);
-}
-
-void fields(auto& v, Is<RankCounts> auto& m) {
-    v(m.training, m.waiting, m.overdue, m.stopped, m.section);
-}
-
-void fields(auto& v, Is<TierSteps> auto& m) {
-    v(m.memory, m.neighbour, m.local, m.shared);
-}
-
-void fields(auto& v, Is<GpuBusy> auto& m) {
-    v(m.index, m.percent);
 }
 
 void fields(auto& v, Is<SectionTime> auto& m) {
@@ -226,33 +186,7 @@ void fields(auto& v, Is<WorkersSeen> auto& m) {
     v(m.final);
 }
 
-void fields(auto& v, Is<StandbysSeen> auto& m) {
-    v(m.count, m.memory_bytes);
-}
-
-// ---- either way ----
-
-void fields(auto& v, Is<Leave, AgentDied, Drain, NoticeGiven> auto& m) {
-    v(m.why);
-}
-
-void fields(auto& v, Is<FaultAnswer, CommandAnswer> auto& m) {
-    v(m.number, m.done, m.text);
-}
-
 // ---- daemon -> agent ----
-
-void fields(auto& v, Is<Pong> auto& m) {
-    v(m.sequence, m.sent_ns, m.daemon_ns);
-}
-
-void fields(auto& v, Is<Gathering> auto& m) {
-    v(m.joined, m.nodes_min, m.nodes_max, m.last_call_left_ms, m.waiting_for);
-}
-
-void fields(auto& v, Is<Parked> auto& m) {
-    v(m.position, m.why);
-}
 
 void fields(auto& v, Is<Peers> auto& m) {
     v(m.round, m.place);
@@ -280,31 +214,15 @@ void fields(auto& v, Is<Challenge> auto& m) {
     v.bytes(m.proof, challenge_bytes_max);
 }
 
-void fields(auto& v, Is<NotLeader> auto& m) {
-    v(m.leader);
-}
-
-void fields(auto& v, Is<FaultOrdered> auto& m) {
-    v(m.number, m.round, m.fault);
-}
-
 void fields(auto& v, Is<WaitingWorker> auto& m) {
     v.name(m.host);
     v(m.rank, m.pid);
     v.text(m.operation, activity_text_max, Keep::front);
 }
 
-void fields(auto& v, Is<JobLine> auto& m) {
-    v(m.rank, m.text);
-}
-
 void fields(auto& v, Is<JobSeen> auto& m) {
     v(m.round, m.waiting);
     v.list(m.lines, groups_max);
-}
-
-void fields(auto& v, Is<StateStalled> auto& m) {
-    v(m.why, m.decided);
 }
 
 // ---- agent <-> agent ----
