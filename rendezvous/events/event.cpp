@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/text/utc.h"
@@ -111,53 +112,11 @@ std::string data_of(const Event& event) {
 
 }  // namespace
 
-std::string_view type_name(EventKind kind) {
-    switch (kind) {
-        case EventKind::job_started: return "muster.job.started.v1";
-        case EventKind::job_waiting: return "muster.job.waiting.v1";
-        case EventKind::job_note: return "muster.job.note.v1";
-        case EventKind::job_ended: return "muster.job.ended.v1";
-        case EventKind::round_sealed: return "muster.round.sealed.v1";
-        case EventKind::round_assigned: return "muster.round.assigned.v1";
-        case EventKind::round_resumed: return "muster.round.resumed.v1";
-        case EventKind::round_stepping: return "muster.round.stepping.v1";
-        case EventKind::round_progress: return "muster.round.progress.v1";
-        case EventKind::round_ended: return "muster.round.ended.v1";
-        case EventKind::round_drained: return "muster.round.drained.v1";
-        case EventKind::node_joined: return "muster.node.joined.v1";
-        case EventKind::node_waiting: return "muster.node.waiting.v1";
-        case EventKind::node_refused: return "muster.node.refused.v1";
-        case EventKind::node_lost: return "muster.node.lost.v1";
-        case EventKind::node_left: return "muster.node.left.v1";
-        case EventKind::node_gone: return "muster.node.gone.v1";
-        case EventKind::node_drained: return "muster.node.drained.v1";
-        case EventKind::node_left_out: return "muster.node.left_out.v1";
-        case EventKind::node_taken_back: return "muster.node.taken_back.v1";
-        case EventKind::node_progress: return "muster.node.progress.v1";
-        case EventKind::worker_started: return "muster.worker.started.v1";
-        case EventKind::worker_succeeded: return "muster.worker.succeeded.v1";
-        case EventKind::worker_stopped: return "muster.worker.stopped.v1";
-        case EventKind::worker_failed: return "muster.worker.failed.v1";
-        case EventKind::worker_late: return "muster.worker.late.v1";
-        case EventKind::checkpoint_committed: return "muster.checkpoint.committed.v1";
-        case EventKind::checkpoint_failed: return "muster.checkpoint.failed.v1";
-        case EventKind::hang_suspected: return "muster.hang.suspected.v1";
-        case EventKind::hang_over: return "muster.hang.over.v1";
-        case EventKind::notice_given: return "muster.preemption.notice.v1";
-        case EventKind::fault_injected: return "muster.fault.injected.v1";
-        case EventKind::checkpoint_persisted: return "muster.checkpoint.persisted.v1";
-        case EventKind::checkpoint_loading: return "muster.checkpoint.loading.v1";
-        case EventKind::doctor_check: return "muster.doctor.check.v1";
-        case EventKind::doctor_verdict: return "muster.doctor.verdict.v1";
-        case EventKind::section_entered: return "muster.section.entered.v1";
-        case EventKind::section_left: return "muster.section.left.v1";
-        case EventKind::daemon_started: return "muster.daemon.started.v1";
-        case EventKind::daemon_leader: return "muster.daemon.leader.v1";
-        case EventKind::daemon_stalled: return "muster.daemon.stalled.v1";
-        case EventKind::daemon_note: return "muster.daemon.note.v1";
-        case EventKind::events_dropped: return "muster.events.dropped.v1";
-    }
-    return "muster.job.note.v1";
+std::string type_name(EventKind kind) {
+    if (kind == EventKind::notice_given) return "muster.preemption.notice.v1";
+    std::string name(enumerator_name(kind, "job_note"));
+    name.replace(name.find('_'), 1, ".");
+    return cat("muster.", name, ".v1");
 }
 
 std::string event_line(const Event& event, const EventStamp& stamp) {

@@ -68,7 +68,7 @@ enum class EventKind : std::uint8_t {
 };
 
 /// "muster.round.sealed.v1".
-std::string_view type_name(EventKind kind);
+std::string type_name(EventKind kind);
 
 /// What the sentence says, as values. A field that does not apply keeps its default, and is not written.
 struct EventFacts {

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/known_step.h"
 #include "rendezvous/base/text/decimal.h"
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -35,29 +36,10 @@ Instant before(Instant now, std::int64_t ms, Instant since) {
     return ms <= 0 ? now : std::max(since, now - std::chrono::milliseconds(std::min(ms, day_ns / 1'000'000)));
 }
 
-std::string_view name(TimeBucket bucket) {
-    switch (bucket) {
-        case TimeBucket::waiting_nodes: return "waiting_nodes";
-        case TimeBucket::starting: return "starting";
-        case TimeBucket::stepping: return "stepping";
-        case TimeBucket::data_wait: return "data_wait";
-        case TimeBucket::hung: return "hung";
-        case TimeBucket::unmeasured: return "unmeasured";
-        case TimeBucket::stopping: return "stopping";
-        case TimeBucket::reconfiguring: return "reconfiguring";
-        case TimeBucket::queued: return "queued";
-        case TimeBucket::loading_checkpoint: return "loading_checkpoint";
-        case TimeBucket::checkpoint_blocked: return "checkpoint_blocked";
-        case TimeBucket::detecting: return "detecting";
-        case TimeBucket::first_section: break;
-    }
-    return "unknown";
-}
-
 }  // namespace
 
 std::string GoodputLedger::Totals::name_of(std::size_t bucket) const {
-    return bucket < fixed_buckets ? std::string(name(static_cast<TimeBucket>(bucket)))
+    return bucket < fixed_buckets ? std::string(enumerator_name(static_cast<TimeBucket>(bucket)))
                                   : cat("section:", sections[bucket - fixed_buckets]);
 }
 

@@ -21,9 +21,9 @@ template <class Enum>
 inline constexpr auto spelled_values = []<std::size_t... value>(std::index_sequence<value...>) {
     return std::array{spelled<static_cast<Enum>(value)>()...};
 }
-(std::make_index_sequence<32>());
+(std::make_index_sequence<64>());
 
-/// `otherwise` if no enumerator has the value, or if the value is 32 or more.
+/// `otherwise` if no enumerator has the value, or if the value is 64 or more.
 template <class Enum>
 constexpr std::string_view enumerator_name(Enum value, std::string_view otherwise = "unknown") {
     const auto at = static_cast<std::size_t>(value);

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <tuple>
 
+#include "rendezvous/base/text/enumerator.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::native {
@@ -15,15 +16,8 @@ constexpr std::uint32_t for_ms_max = 3'600'000;
 constexpr Duration answer_time = 100ms;
 constexpr Duration slow_period = 100ms;
 
-const char* word(FaultKind kind) {
-    switch (kind) {
-        case FaultKind::kill: return "kill";
-        case FaultKind::stop: return "stop";
-        case FaultKind::slow: return "slow";
-        case FaultKind::partition: return "partition";
-        case FaultKind::out_of_memory: return "oom";
-    }
-    return "";
+std::string_view word(FaultKind kind) {
+    return kind == FaultKind::out_of_memory ? "oom" : enumerator_name(kind, "");
 }
 
 std::string seconds_text(std::uint32_t ms) {
