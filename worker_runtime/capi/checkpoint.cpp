@@ -7,7 +7,8 @@
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -111,38 +112,36 @@ Result<void> keep(CheckpointerObject& object, CheckpointState& state, const Resu
 using PlaceFunction = muster_status (*)(void* argument, muster_tensor* tensors, std::size_t count);
 
 /// Lets the caller give each tensor its memory.
-Result<void> place_by(PlaceFunction place, void* argument, std::vector<StateTensor>& tensors) {
-    std::vector<muster_tensor> shown;
-    for (const auto& tensor : tensors) {
-        shown.push_back({.name = tensor.name.c_str(),
-                         .shape = tensor.shape.data(),
-                         .dimension_count = tensor.shape.size(),
-                         .type = static_cast<int>(tensor.type),
-                         .data = nullptr,
-                         .placement = MUSTER_REPLICATED,
-                         .begin = 0,
-                         .count = 0});
-    }
-    if (const auto status = place(argument, shown.data(), shown.size()); status != MUSTER_OK) {
-        return Error{Errc::cancelled, cat("the function that places tensors returned ", muster_status_name(status))};
-    }
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const auto placement = read_enumerator<Placement>(shown[i].placement, 2, "placement");
-        if (!placement) return with_context(placement.error(), cat("tensor '", tensors[i].name, "'"));
-        tensors[i].data = shown[i].data;
-        tensors[i].placement = *placement;
-        tensors[i].begin = shown[i].begin;
-        tensors[i].count = shown[i].count;
-    }
-    return {};
+PlaceTensors placed_by(PlaceFunction place, void* argument) {
+    return [=](std::vector<StateTensor>& tensors) -> Result<void> {
+        std::vector<muster_tensor> shown;
+        for (const auto& tensor : tensors) {
+            shown.push_back({.name = tensor.name.c_str(),
+                             .shape = tensor.shape.data(),
+                             .dimension_count = tensor.shape.size(),
+                             .type = static_cast<int>(tensor.type),
+                             .data = nullptr,
+                             .placement = MUSTER_REPLICATED,
+                             .begin = 0,
+                             .count = 0});
+        }
+        if (const auto status = place(argument, shown.data(), shown.size()); status != MUSTER_OK) {
+            return Error{Errc::cancelled,
+                         cat("the function that places tensors returned ", muster_status_name(status))};
+        }
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const auto placement = read_enumerator<Placement>(shown[i].placement, 2, "placement");
+            if (!placement) return with_context(placement.error(), cat("tensor '", tensors[i].name, "'"));
+            tensors[i].data = shown[i].data;
+            tensors[i].placement = *placement;
+            tensors[i].begin = shown[i].begin;
+            tensors[i].count = shown[i].count;
+        }
+        return {};
+    };
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 
@@ -204,8 +203,7 @@ muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointe
         MUSTER_TRY(give(step, "step", -1));
         if (place == nullptr) return invalid("`place` is NULL");
         CheckpointState all;
-        const auto loaded = found.checkpointer->load_as_saved(
-            all, [&](std::vector<StateTensor>& tensors) { return place_by(place, argument, tensors); });
+        const auto loaded = found.checkpointer->load_as_saved(all, placed_by(place, argument));
         return keep(found, all, loaded, *step);
     });
 }
@@ -220,12 +218,9 @@ muster_status muster_checkpointer_load_clean(muster_checkpointer* checkpointer, 
                                   : read_state(own));
         CleanStep clean;
         if (*clean_step >= CleanStep::torn) clean.set(*clean_step);
-        const auto loaded =
-            place == nullptr
-                ? found.checkpointer->load(all, clean)
-                : found.checkpointer->load_as_saved(
-                      all, [&](std::vector<StateTensor>& tensors) { return place_by(place, argument, tensors); },
-                      clean);
+        const auto loaded = place == nullptr
+                                ? found.checkpointer->load(all, clean)
+                                : found.checkpointer->load_as_saved(all, placed_by(place, argument), clean);
         *clean_step = clean.step();
         return keep(found, all, loaded, *step);
     });

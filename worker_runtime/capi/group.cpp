@@ -8,7 +8,8 @@
 #include "worker_runtime/capi/objects.h"
 #include "worker_runtime/context/met_group.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -140,11 +141,6 @@ Result<runtime::MetGroupTerms> read_terms(const muster_group_options& given, std
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 

@@ -8,7 +8,8 @@
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -71,11 +72,6 @@ std::vector<Part> read_parts(const size_t* counts, const size_t* offsets, size_t
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 

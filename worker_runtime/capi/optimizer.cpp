@@ -3,7 +3,8 @@
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -57,11 +58,6 @@ Result<OptimizerRule> read_rule(const muster_optimizer_rule* rule) {
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 

@@ -4,7 +4,8 @@
 #include "worker_runtime/capi/exchange.h"
 #include "worker_runtime/capi/objects.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -82,11 +83,6 @@ Result<void> note_layout(const Result<Layout>& layout, int* moved) {
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 

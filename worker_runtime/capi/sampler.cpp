@@ -8,7 +8,8 @@
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/handles.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -94,11 +95,6 @@ void write_indices(const std::vector<std::uint64_t>& own, std::int64_t* indices)
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 

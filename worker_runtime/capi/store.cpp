@@ -3,7 +3,8 @@
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
-namespace muster::capi {
+using namespace muster;
+using namespace muster::capi;
 
 namespace {
 
@@ -15,11 +16,6 @@ muster_status with_store(const char* function, muster_context* handle, const cha
 }
 
 }  // namespace
-
-}  // namespace muster::capi
-
-using namespace muster;
-using namespace muster::capi;
 
 extern "C" {
 
