@@ -147,10 +147,6 @@ void Group::all_gather(const Piece& piece, void* output, std::int64_t timeout) c
     check(muster_all_gather(handle_, piece.data, output, piece.count, piece.type, timeout, nullptr));
 }
 
-void Group::all_to_all(const void* input, void* output, const Piece& piece, std::int64_t timeout) const {
-    check(muster_all_to_all(handle_, input, output, piece.count, piece.type, timeout, nullptr));
-}
-
 void Group::all_to_all_uneven(const void* input, const std::vector<std::size_t>& sent, void* output,
                               const std::vector<std::size_t>& expected, int type, std::int64_t timeout) const {
     muster_parts parts{};

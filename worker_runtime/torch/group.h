@@ -87,8 +87,6 @@ class Group {
     void broadcast(const Piece& piece, int root, std::int64_t timeout) const;
     /// `output`: the pieces of all ranks, in rank order.
     void all_gather(const Piece& piece, void* output, std::int64_t timeout) const;
-    /// `input`: a piece for each rank, `output`: one from each. `piece.data` is not used.
-    void all_to_all(const void* input, void* output, const Piece& piece, std::int64_t timeout) const;
     /// The elements that this rank sends to each, and expects from each, one part after another. Throws the same on all
     /// ranks if two contradict each other.
     void all_to_all_uneven(const void* input, const std::vector<std::size_t>& sent, void* output,
