@@ -23,15 +23,9 @@ NcclAbortAction action_of(NcclAbortPhase phase) {
     return NcclAbortAction::none;
 }
 
+/// The next step. They are in the order of the enumerators.
 NcclAbortPhase after(NcclAbortPhase phase) {
-    switch (phase) {
-        case NcclAbortPhase::publishing: return NcclAbortPhase::settling;
-        case NcclAbortPhase::settling: return NcclAbortPhase::deregistering;
-        case NcclAbortPhase::deregistering: return NcclAbortPhase::aborting;
-        case NcclAbortPhase::aborting: return NcclAbortPhase::releasing;
-        case NcclAbortPhase::releasing: return NcclAbortPhase::over;
-        default: return phase;
-    }
+    return static_cast<NcclAbortPhase>(static_cast<int>(phase) + 1);
 }
 
 bool decided_by_time(NcclAbortPhase phase) {
