@@ -2,12 +2,10 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
@@ -20,19 +18,6 @@ constexpr std::size_t buffer_bytes = 64 * 1024;
 
 }  // namespace
 
-BlockingSocket::BlockingSocket(BlockingSocket&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), buffer_(std::move(other.buffer_)) {}
-
-BlockingSocket& BlockingSocket::operator=(BlockingSocket&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    std::swap(buffer_, other.buffer_);
-    return *this;
-}
-
-BlockingSocket::~BlockingSocket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 Result<BlockingSocket> BlockingSocket::connect(const SocketAddress& address, Instant deadline) {
     auto socket = begin_to_connect(address);
     if (!socket) return socket;
@@ -42,11 +27,10 @@ Result<BlockingSocket> BlockingSocket::connect(const SocketAddress& address, Ins
 }
 
 Result<BlockingSocket> BlockingSocket::begin_to_connect(const SocketAddress& address) {
-    const int descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (descriptor < 0) return error_from_errno(errno, "socket");
-    BlockingSocket socket(descriptor);
-    tune_stream(descriptor, store_silence_max);
-    if (::connect(descriptor, address.data(), address.size()) != 0 && errno != EINPROGRESS)
+    BlockingSocket socket(FileDescriptor(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+    if (!socket.descriptor_.valid()) return error_from_errno(errno, "socket");
+    tune_stream(socket.descriptor_.get(), store_silence_max);
+    if (::connect(socket.descriptor_.get(), address.data(), address.size()) != 0 && errno != EINPROGRESS)
         return Error{Errc::unreachable, error_from_errno(errno, address.numeric()).context};
     return socket;
 }
@@ -55,13 +39,13 @@ Result<void> BlockingSocket::wait_until_connected(Instant deadline) const {
     if (!wait_for(POLLOUT, deadline)) return Error{Errc::timed_out, "no answer"};
     int failure = 0;
     socklen_t size = sizeof failure;
-    getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &failure, &size);
+    getsockopt(descriptor_.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
     if (failure != 0) return Error{Errc::unreachable, std::generic_category().message(failure)};
     return {};
 }
 
 Result<void> BlockingSocket::wait_for(short events, Instant deadline) const {
-    pollfd waiting{.fd = descriptor_, .events = events, .revents = 0};
+    pollfd waiting{.fd = descriptor_.get(), .events = events, .revents = 0};
     for (;;) {
         const auto left = std::max(Duration::zero(), Duration(deadline - std::chrono::steady_clock::now()));
         const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
@@ -75,7 +59,7 @@ Result<void> BlockingSocket::wait_for(short events, Instant deadline) const {
 
 Result<void> BlockingSocket::send(std::string_view bytes, Instant deadline) {
     while (!bytes.empty()) {
-        const auto sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        const auto sent = ::send(descriptor_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (sent >= 0) {
             bytes.remove_prefix(static_cast<std::size_t>(sent));
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -88,17 +72,17 @@ Result<void> BlockingSocket::send(std::string_view bytes, Instant deadline) {
 }
 
 void BlockingSocket::interrupt() const {
-    ::shutdown(descriptor_, SHUT_RDWR);
+    ::shutdown(descriptor_.get(), SHUT_RDWR);
 }
 
 void BlockingSocket::end_sending() const {
-    ::shutdown(descriptor_, SHUT_WR);
+    ::shutdown(descriptor_.get(), SHUT_WR);
 }
 
 Result<std::string_view> BlockingSocket::receive(Instant deadline) {
     buffer_.resize(buffer_bytes);
     for (;;) {
-        const auto received = ::recv(descriptor_, buffer_.data(), buffer_.size(), 0);
+        const auto received = ::recv(descriptor_.get(), buffer_.data(), buffer_.size(), 0);
         if (received > 0) return std::string_view(buffer_.data(), static_cast<std::size_t>(received));
         if (received == 0) return Error{Errc::peer_closed, "the server closed it"};
         if (errno == EAGAIN || errno == EWOULDBLOCK) {

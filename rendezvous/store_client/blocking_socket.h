@@ -3,8 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/time.h"
 
@@ -13,9 +15,6 @@ namespace muster::rendezvous {
 class BlockingSocket {
   public:
     BlockingSocket() = default;
-    BlockingSocket(BlockingSocket&& other) noexcept;
-    BlockingSocket& operator=(BlockingSocket&& other) noexcept;
-    ~BlockingSocket();
 
     /// Connects, and enables TCP_NODELAY and keepalive. Errors: unreachable, timed_out.
     static Result<BlockingSocket> connect(const SocketAddress& address, Instant deadline);
@@ -34,10 +33,10 @@ class BlockingSocket {
     Result<std::string_view> receive(Instant deadline);
 
   private:
-    explicit BlockingSocket(int descriptor) : descriptor_(descriptor) {}
+    explicit BlockingSocket(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
     Result<void> wait_for(short events, Instant deadline) const;
 
-    int descriptor_ = -1;
+    FileDescriptor descriptor_;
     std::string buffer_;
 };
 
