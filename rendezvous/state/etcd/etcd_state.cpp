@@ -148,31 +148,24 @@ class EtcdState::Implementation {
     [[nodiscard]] std::vector<std::string> record_keys() const {
         return place_.record_keys ? place_.record_keys() : std::vector<std::string>{};
     }
-    void carry_out(const StandBy& stand_by) {
-        tell([leader = stand_by.leader](EtcdState& state) {
-            if (state.stands_by) state.stands_by(leader);
-        });
-    }
-    void carry_out(const Kept& kept) {
-        tell([sequence = kept.sequence](EtcdState& state) {
-            if (state.persisted) state.persisted(sequence);
-        });
-    }
-    void carry_out(const Failing& failing) {
-        tell([why = failing.why](EtcdState& state) {
-            if (state.failing) state.failing(why);
-        });
-    }
+    void carry_out(const StandBy& stand_by) { tell(&EtcdState::stands_by, stand_by.leader); }
+    void carry_out(const Kept& kept) { tell(&EtcdState::persisted, kept.sequence); }
+    void carry_out(const Failing& failing) { tell(&EtcdState::failing, failing.why); }
     void carry_out(const LogNote& remark) {
         log(LogLevel::warning, remark.line);
-        tell([line = remark.line](EtcdState& state) {
-            if (state.remarks) state.remarks(line);
-        });
+        tell(&EtcdState::remarks, remark.line);
     }
 
     void tell(std::function<void(EtcdState&)> what) {
         post_([owner = owner_, what = std::move(what)] {
             if (*owner != nullptr) what(**owner);
+        });
+    }
+    /// Calls one of the daemon's handlers, if it is set.
+    template <class Argument, class Value>
+    void tell(std::function<void(Argument)> StateStore::*handler, Value value) {
+        tell([handler, value = std::move(value)](EtcdState& state) {
+            if (state.*handler) (state.*handler)(value);
         });
     }
 
