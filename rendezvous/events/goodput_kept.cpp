@@ -1,6 +1,5 @@
 // How a daemon keeps the account of a job's time, and how the next one continues it.
 #include <algorithm>
-#include <concepts>
 
 #include "rendezvous/base/known_step.h"
 #include "rendezvous/events/goodput_ledger.h"

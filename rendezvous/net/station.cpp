@@ -1,15 +1,12 @@
 #include "rendezvous/net/station.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"

@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <utility>
 
 #include "rendezvous/base/check.h"
