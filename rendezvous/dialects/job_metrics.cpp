@@ -12,17 +12,13 @@ namespace {
 
 using Jobs = std::vector<const JobSummary*>;
 
-double number(auto value) {
-    return static_cast<double>(value);
-}
-
 /// Without what is below a microsecond, which takes bytes and tells nobody anything. Large counts stay whole.
 double rounded(double value) {
     return value < 1e9 ? std::round(value * 1e6) / 1e6 : value;
 }
 
 double seconds(Duration time) {
-    return number(std::chrono::round<std::chrono::milliseconds>(time).count()) / 1e3;
+    return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
 }
 
 /// Of each job whose value is known, which is none below 0. What ends in _total is a counter.
@@ -36,7 +32,7 @@ void add_each(MetricsPage& page, const Jobs& jobs, std::string_view name, std::s
 /// What counts nothing has no series: a page of many jobs is to stay small.
 void add_counts(MetricsPage& page, const JobSummary& job, std::string_view label, const auto& counts) {
     for (const auto& [what, count] : counts)
-        if (count > 0) page.add(number(count), {{"job", job.id}, {label, what}});
+        if (count > 0) page.add(count, {{"job", job.id}, {label, what}});
 }
 
 void add_state(MetricsPage& page, const Jobs& jobs) {
@@ -63,19 +59,19 @@ void add_ends(MetricsPage& page, const Jobs& jobs) {
     page.family("muster_job_failures_total", MetricKind::counter, "Failed workers and lost nodes.");
     for (const auto* job : jobs)
         for (const auto& [what, count] : job->counters.failures)
-            page.add(number(count), {{"job", job->id}, {"kind", what.first}, {"cause", what.second}});
+            page.add(count, {{"job", job->id}, {"kind", what.first}, {"cause", what.second}});
     add_each(page, jobs, "muster_job_restarts_total", "Charged restarts.",
-             [](const auto& job) { return number(job.restarts_used); });
+             [](const auto& job) { return job.restarts_used; });
     add_each(page, jobs, "muster_job_restarts_left", "Restarts that are left of --max-restarts.", [](const auto& job) {
-        return job.restarts_used > job.restarts_max ? 0.0 : number(job.restarts_max - job.restarts_used);
+        return job.restarts_used > job.restarts_max ? 0.0 : job.restarts_max - job.restarts_used;
     });
 }
 
 void add_checkpoints(MetricsPage& page, const Jobs& jobs) {
     page.family("muster_job_checkpoint_step", MetricKind::gauge, "The newest checkpoint of each tier, and of all.");
     for (const auto* job : jobs) {
-        if (job->checkpoint_step >= 0) page.add(number(job->checkpoint_step), {{"job", job->id}, {"tier", "newest"}});
-        for (const auto& one : job->checkpoints) page.add(number(one.step), {{"job", job->id}, {"tier", one.tier}});
+        if (job->checkpoint_step >= 0) page.add(job->checkpoint_step, {{"job", job->id}, {"tier", "newest"}});
+        for (const auto& one : job->checkpoints) page.add(one.step, {{"job", job->id}, {"tier", one.tier}});
     }
     page.family("muster_job_checkpoint_timestamp_seconds", MetricKind::gauge,
                 "When the daemon heard of that checkpoint, in seconds since 1970.");
@@ -87,11 +83,11 @@ void add_checkpoints(MetricsPage& page, const Jobs& jobs) {
 /// A program that reports no steps has none of these series, except for counters of 0.
 void add_steps(MetricsPage& page, const Jobs& jobs) {
     add_each(page, jobs, "muster_job_step", "The last step of the slowest rank.",
-             [](const auto& job) { return number(job.step); });
+             [](const auto& job) { return job.step; });
     add_each(page, jobs, "muster_job_steps_total", "Steps of rank 0, repeated ones included.",
-             [](const auto& job) { return number(job.steps.step_count); });
+             [](const auto& job) { return job.steps.step_count; });
     add_each(page, jobs, "muster_job_samples_total", "Samples of all ranks, as gradient reducers count them.",
-             [](const auto& job) { return number(job.steps.sample_count); });
+             [](const auto& job) { return job.steps.sample_count; });
     page.family("muster_job_step_seconds", MetricKind::histogram, "Duration of the steps of rank 0.");
     std::array<double, step_time_bounds.size()> bounds{};
     std::ranges::transform(step_time_bounds, bounds.begin(), seconds);
@@ -107,7 +103,7 @@ void add_steps(MetricsPage& page, const Jobs& jobs) {
              [](const auto& job) { return job.steps.straggler_cost.value_or(-1); });
     add_checkpoints(page, jobs);
     add_each(page, jobs, "muster_job_checkpoint_failures_total", "Saves of checkpoints that failed.",
-             [](const auto& job) { return number(job.steps.checkpoint_failure_count); });
+             [](const auto& job) { return job.steps.checkpoint_failure_count; });
 }
 
 void add_time(MetricsPage& page, const Jobs& jobs) {
@@ -136,7 +132,7 @@ void add_time(MetricsPage& page, const Jobs& jobs) {
     add_each(page, jobs, "muster_job_lost_work_seconds_total", "Stepping time after the checkpoint that was resumed.",
              [](const auto& job) { return seconds(job.time.lost_work); });
     add_each(page, jobs, "muster_job_lost_steps_total", "Steps after the checkpoint that was resumed.",
-             [](const auto& job) { return number(job.time.lost_step_count); });
+             [](const auto& job) { return job.time.lost_step_count; });
     add_each(page, jobs, "muster_job_goodput_ratio", "Stepping time without lost work, of the wall clock.",
              [](const auto& job) { return job.time.goodput(); });
 }
@@ -146,10 +142,9 @@ void add_time(MetricsPage& page, const Jobs& jobs) {
 void add_job_metrics(MetricsPage& page, const std::vector<JobSummary>& jobs) {
     Jobs shown;
     for (std::size_t i = 0; i < jobs.size() && i < metrics_jobs_max; ++i) shown.push_back(&jobs[i]);
-    page.add_one("muster_jobs", MetricKind::gauge, "Jobs, with those that ended in the last hour.",
-                 number(jobs.size()));
+    page.add_one("muster_jobs", MetricKind::gauge, "Jobs, with those that ended in the last hour.", jobs.size());
     page.add_one("muster_jobs_left_out", MetricKind::gauge, "Jobs without series of their own.",
-                 number(jobs.size() - shown.size()));
+                 jobs.size() - shown.size());
     add_state(page, shown);
     add_ends(page, shown);
     add_steps(page, shown);

@@ -57,14 +57,12 @@ void add_process_metrics(MetricsPage& page) {
     std::uint64_t pages = 0;
     if (fields.size() > 1 && parse_number(fields[1], pages))
         page.add_one("process_resident_memory_bytes", gauge, "Memory of this process.",
-                     static_cast<double>(pages) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+                     pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
     if (const auto count = open_file_count(); count > 0)
-        page.add_one("process_open_fds", gauge, "Open files and connections of this process.",
-                     static_cast<double>(count));
+        page.add_one("process_open_fds", gauge, "Open files and connections of this process.", count);
     rlimit files_max{};
     if (::getrlimit(RLIMIT_NOFILE, &files_max) == 0)
-        page.add_one("process_max_fds", gauge, "The limit of process_open_fds.",
-                     static_cast<double>(files_max.rlim_cur));
+        page.add_one("process_max_fds", gauge, "The limit of process_open_fds.", files_max.rlim_cur);
     const auto ticks = start_ticks();
     const auto boot = boot_time();
     if (ticks > 0 && boot > 0)

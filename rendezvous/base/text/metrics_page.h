@@ -3,6 +3,7 @@
 // Values are written without a locale and with all their digits. A series whose value is unknown is left out.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,11 +31,12 @@ class MetricsPage {
     void family(std::string_view name, MetricKind kind, std::string_view help);
     /// A series of the last family. Label values are UTF-8.
     void add(double value, const Labels& labels = {});
+    void add(std::integral auto value, const Labels& labels = {}) { add(static_cast<double>(value), labels); }
     /// A series of the last family, a histogram. `counts` has one element more than `bounds`, in which each value is
     /// counted once. `sum`: of all values.
     void add_histogram(std::span<const double> bounds, std::span<const std::uint64_t> counts, double sum,
                        const Labels& labels = {});
-    void add_one(std::string_view name, MetricKind kind, std::string_view help, double value) {
+    void add_one(std::string_view name, MetricKind kind, std::string_view help, auto value) {
         family(name, kind, help);
         add(value);
     }
