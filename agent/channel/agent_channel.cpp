@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "agent/channel/local_listener.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/known_step.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/peer_user.h"
@@ -85,11 +86,9 @@ AgentChannel::~AgentChannel() {
 }
 
 void AgentChannel::wait_for_worker() {
-    listener_.async_wait(asio::posix::stream_descriptor::wait_read,
-                         [self = shared_from_this()](boost::system::error_code failure) {
-                             if (failure || self->closed_) return;
-                             self->accept();
-                         });
+    call_when_readable(listener_, [self = shared_from_this()] {
+        if (!self->closed_) self->accept();
+    });
 }
 
 void AgentChannel::accept() {
@@ -98,9 +97,8 @@ void AgentChannel::accept() {
         wait_for_worker();
     } else {
         // EMFILE, say: the connection stays in the queue, and the listener readable. Not again at once.
-        accept_timer_.expires_after(accept_pause);
-        accept_timer_.async_wait([self = shared_from_this()](boost::system::error_code failure) {
-            if (!failure && !self->closed_) self->wait_for_worker();
+        call_after(accept_timer_, accept_pause, [self = shared_from_this()] {
+            if (!self->closed_) self->wait_for_worker();
         });
     }
 }
@@ -121,21 +119,17 @@ void AgentChannel::receive(FileDescriptor socket) {
     }
     auto newcomer = std::make_shared<Newcomer>(loop_, std::move(socket));
     newcomers_.push_back(newcomer);
-    newcomer->timer.expires_after(newcomer_limit);
-    newcomer->timer.async_wait([self = shared_from_this(), newcomer](boost::system::error_code stopped) {
-        if (!stopped) self->dismiss(newcomer);
-    });
+    call_after(newcomer->timer, newcomer_limit, [self = shared_from_this(), newcomer] { self->dismiss(newcomer); });
     hear(newcomer);
 }
 
 void AgentChannel::hear(const std::shared_ptr<Newcomer>& newcomer) {
-    newcomer->socket.async_wait(asio::posix::stream_descriptor::wait_read,
-                                [self = shared_from_this(), newcomer](boost::system::error_code failure) {
-                                    if (failure || self->closed_ || !newcomer->socket.is_open()) return;
-                                    // A wake-up may be meant for an earlier descriptor of the same number.
-                                    if (!self->answer(newcomer)) return self->hear(newcomer);
-                                    self->dismiss(newcomer);
-                                });
+    call_when_readable(newcomer->socket, [self = shared_from_this(), newcomer] {
+        if (self->closed_ || !newcomer->socket.is_open()) return;
+        // A wake-up may be meant for an earlier descriptor of the same number.
+        if (!self->answer(newcomer)) return self->hear(newcomer);
+        self->dismiss(newcomer);
+    });
 }
 
 void AgentChannel::dismiss(const std::shared_ptr<Newcomer>& newcomer) {
@@ -197,10 +191,9 @@ void AgentChannel::give_key(int socket) {
 }
 
 void AgentChannel::wait_for_message() {
-    worker_.async_wait(asio::posix::stream_descriptor::wait_read,
-                       [self = shared_from_this()](boost::system::error_code failure) {
-                           if (!failure && !self->closed_) self->read();
-                       });
+    call_when_readable(worker_, [self = shared_from_this()] {
+        if (!self->closed_) self->read();
+    });
 }
 
 void AgentChannel::read() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 
@@ -75,19 +76,16 @@ void AgentPersister::start(const std::string& directory, const std::vector<const
 
 void AgentPersister::watch_end(Place run) {
     const std::weak_ptr<bool> alive = run->alive;
-    run->ended.async_wait(asio::posix::stream_descriptor::wait_read,
-                          [self = shared_from_this(), run, alive](boost::system::error_code failure) {
-                              if (failure || alive.expired() || self->closed_) return;
-                              self->over(run);
-                          });
+    call_when_readable(run->ended, [self = shared_from_this(), run, alive] {
+        if (!alive.expired() && !self->closed_) self->over(run);
+    });
 }
 
 void AgentPersister::watch(Place run) {
     const std::weak_ptr<bool> alive = run->alive;
     watch_end(run);
-    run->late.expires_after(limit_ + slack);
-    run->late.async_wait([self = shared_from_this(), run, alive](boost::system::error_code failure) {
-        if (failure || alive.expired() || self->closed_) return;
+    call_after(run->late, limit_ + slack, [self = shared_from_this(), run, alive] {
+        if (alive.expired() || self->closed_) return;
         // Nobody waits for what does not even end of this: it hangs in a call to its file system.
         ::kill(run->pid, SIGKILL);
         self->fail(run->when, run->step,

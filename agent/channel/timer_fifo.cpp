@@ -86,13 +86,11 @@ FailureCause TimerFifo::worker_ended(std::int32_t pid, const WorkerEnd& end) {
 }
 
 void TimerFifo::wait_for_requests() {
-    fifo_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     [this, life = std::weak_ptr(life_)](boost::system::error_code failure) {
-                         if (failure || life.expired()) return;
-                         read();
-                         arm();
-                         wait_for_requests();
-                     });
+    call_when_readable(fifo_, life_.guard([this] {
+        read();
+        arm();
+        wait_for_requests();
+    }));
 }
 
 void TimerFifo::read() {
@@ -106,12 +104,10 @@ void TimerFifo::read() {
 void TimerFifo::arm() {
     const auto next = timers_.next_expiry();
     if (next == no_deadline) return;
-    expiry_.expires_at(std::max(next, std::chrono::steady_clock::now() + sleep_min));
-    expiry_.async_wait([this, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
-        if (cancelled || life.expired()) return;
+    call_after(expiry_, std::max(next - std::chrono::steady_clock::now(), sleep_min), life_.guard([this] {
         end_expired();
         arm();
-    });
+    }));
 }
 
 /// A request may name any process: only ours are signalled, a worker's leader or what is in its process group.

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 
 #include "agent/diagnosis/worker_timers.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/wire/native/failure_cause.h"
 #include "rendezvous/wire/native/worker_end.h"
@@ -52,9 +52,9 @@ class TimerFifo {
     std::string path_;
     std::string directory_;  ///< that was made for it; empty: none
     WorkerTimers timers_;
-    std::map<std::int32_t, std::uint32_t> leaders_;          ///< Keyed by pid of a running worker: its local rank.
-    std::map<std::int32_t, Sent> sent_;                      ///< The last signal, keyed by the leader's pid.
-    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< Handlers hold a weak pointer to it.
+    std::map<std::int32_t, std::uint32_t> leaders_;  ///< Keyed by pid of a running worker: its local rank.
+    std::map<std::int32_t, Sent> sent_;              ///< The last signal, keyed by the leader's pid.
+    Life life_;
 };
 
 }  // namespace muster::agent

@@ -8,6 +8,7 @@
 
 #include "agent/channel/local_listener.h"
 #include "agent/commands/command_address.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
@@ -36,12 +37,11 @@ bool may_command(int socket) {
 }  // namespace
 
 void CommandSocket::wait() {
-    listener_.async_wait(asio::posix::stream_descriptor::wait_read,
-                         [self = shared_from_this()](boost::system::error_code failure) {
-                             if (failure || self->closed_) return;
-                             self->accept();
-                             self->wait();
-                         });
+    call_when_readable(listener_, [self = shared_from_this()] {
+        if (self->closed_) return;
+        self->accept();
+        self->wait();
+    });
 }
 
 void CommandSocket::accept() {
@@ -55,15 +55,14 @@ void CommandSocket::accept() {
 
 /// The number finds the caller again; it may be gone, and nobody else gets its number.
 void CommandSocket::wait_for(std::uint32_t number) {
-    callers_.at(number).descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
-                                              [self = shared_from_this(), number](boost::system::error_code failure) {
-                                                  const auto found = self->callers_.find(number);
-                                                  if (failure || self->closed_ || found == self->callers_.end()) return;
-                                                  if (self->read(number, found->second) && !self->closed_)
-                                                      self->wait_for(number);
-                                                  else
-                                                      self->callers_.erase(number);
-                                              });
+    call_when_readable(callers_.at(number).descriptor, [self = shared_from_this(), number] {
+        const auto found = self->callers_.find(number);
+        if (self->closed_ || found == self->callers_.end()) return;
+        if (self->read(number, found->second) && !self->closed_)
+            self->wait_for(number);
+        else
+            self->callers_.erase(number);
+    });
 }
 
 bool CommandSocket::read(std::uint32_t number, Caller& caller) {

@@ -99,19 +99,17 @@ Result<void> FaultInjector::into_worker(Worker& worker, const native::Fault& fau
 Result<void> FaultInjector::into_agent(const native::Fault& fault) {
     if (fault.kind != native::FaultKind::partition) return signal_self(native::self_signals(fault));
     const auto timer = std::make_shared<boost::asio::steady_timer>(loop_, answer_time);
-    timer->async_wait([this, timer, length = Duration(std::chrono::milliseconds(fault.for_ms)),
-                       life = std::weak_ptr(life_)](const auto&) {
-        if (!life.expired() && cut_off) cut_off(length);
-    });
+    timer->async_wait(
+        life_.guard([this, timer, length = Duration(std::chrono::milliseconds(fault.for_ms))](const auto&) {
+            if (cut_off) cut_off(length);
+        }));
     return {};
 }
 
 void FaultInjector::next_turn(std::uint32_t local_rank, Duration length) {
-    auto& timer = workers_.at(local_rank).timer;
-    timer.expires_after(length);
-    timer.async_wait([this, local_rank, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
-        if (!cancelled && !life.expired() && workers_.contains(local_rank)) turn(local_rank);
-    });
+    call_after(workers_.at(local_rank).timer, length, life_.guard([this, local_rank] {
+        if (workers_.contains(local_rank)) turn(local_rank);
+    }));
 }
 
 /// A stopped worker goes on; one that is slowed down stands still again, until its time is up.

@@ -14,6 +14,7 @@
 #include "agent/commands/starved_worker.h"
 #include "agent/diagnosis/end_cause.h"
 #include "agent/supervision/fault_rules.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/failure_cause.h"
@@ -64,7 +65,7 @@ class FaultInjector {
     Round round_ = no_round;
     std::uint32_t rank_base_ = 0;
     std::map<std::uint32_t, Worker> workers_;  ///< Running workers, keyed by local rank.
-    std::shared_ptr<int> life_ = std::make_shared<int>();
+    Life life_;
 };
 
 }  // namespace muster::agent

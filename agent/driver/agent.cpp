@@ -4,6 +4,7 @@
 
 #include "agent/driver/agent_driver.h"
 #include "agent/driver/worker_metrics.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
@@ -78,10 +79,9 @@ void Agent::Driver::start() {
     if (auto refused = set_up())
         happen(*std::move(refused));
     else if (config_.warm_before_join)
-        host_.expect(commands_.expected(), [weak = weak_from_this()] {
-            const auto self = weak.lock();
-            if (self && self->supervisor_.phase() != Phase::done) self->happen(Begin{});
-        });
+        host_.expect(commands_.expected(), guarded([this] {
+                         if (supervisor_.phase() != Phase::done) happen(Begin{});
+                     }));
     else
         happen(Begin{});
     if (auto folder = logs_.own_base(); !folder.empty()) host_.remove_after_death(std::move(folder));
@@ -103,13 +103,11 @@ std::optional<SetUpRefused> Agent::Driver::set_up() {
 }
 
 void Agent::Driver::write_metrics() {
-    measuring_.expires_after(metrics_interval);
-    measuring_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
-        const auto self = weak.lock();
-        if (failure || !self || !self->metrics_file_) return;
-        self->metrics_file_->write(self->metrics(MetricsFormat::text));
-        self->write_metrics();
-    });
+    call_after(measuring_, metrics_interval, guarded([this] {
+                   if (!metrics_file_) return;
+                   metrics_file_->write(metrics(MetricsFormat::text));
+                   write_metrics();
+               }));
 }
 
 std::string Agent::Driver::metrics(MetricsFormat format) const {
@@ -127,50 +125,40 @@ std::string Agent::Driver::metrics(MetricsFormat format) const {
 /// A job that is over at once does not share its processors with looks that nobody reads.
 void Agent::Driver::look_at_node() {
     if (!config_.preflight || supervisor_.phase() == Phase::done) return;
-    looking_.expires_after(look_after);
-    looking_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
-        const auto self = weak.lock();
-        if (failure || !self || self->supervisor_.phase() == Phase::done) return;
-        self->preflight_.start(*self->config_.preflight, [driver = self.get()](const DoctorFacts& facts) {
-            const auto& plan = *driver->config_.preflight;
-            const auto findings = examine(facts, plan.limits, plan.skip);
-            for (const auto& event : preflight_events(findings, driver->config_.supervisor.host)) driver->tell(event);
-        });
-    });
+    call_after(looking_, look_after, guarded([this] {
+                   if (supervisor_.phase() == Phase::done) return;
+                   const auto& plan = *config_.preflight;
+                   preflight_.start(plan, [this, &plan](const DoctorFacts& facts) {
+                       const auto findings = examine(facts, plan.limits, plan.skip);
+                       for (const auto& event : preflight_events(findings, config_.supervisor.host)) tell(event);
+                   });
+               }));
 }
 
 void Agent::Driver::listen() {
-    link_.on_message = [weak = weak_from_this()](native::Message message) {
-        auto self = weak.lock();
-        if (!self) return;
-        if (auto* answer = std::get_if<native::CommandAnswer>(&message))
-            self->answer(std::move(*answer));
+    link_.on_message = guarded([this](native::Message message) {
+        if (auto* told = std::get_if<native::CommandAnswer>(&message))
+            answer(std::move(*told));
         else if (const auto* fault = std::get_if<native::FaultOrdered>(&message))
-            self->link_.submit(self->faults_.inject(*fault));
+            link_.submit(faults_.inject(*fault));
         else if (const auto* seen = std::get_if<native::JobSeen>(&message))
-            self->hangs_.job_seen(*seen);
+            hangs_.job_seen(*seen);
         else
-            self->on_daemon_message(std::move(message));
-    };
+            on_daemon_message(std::move(message));
+    });
     link_.on_fenced = forward<ClientFenced>();
     link_.on_lost = forward<ClientLost>();
-    link_.on_progress = [weak = weak_from_this()](std::string line) {
-        auto self = weak.lock();
-        if (self && self->agent_.on_progress) self->agent_.on_progress(std::move(line));
-    };
-    persister_->on_event = [weak = weak_from_this()](const Event& event) {
-        if (auto self = weak.lock()) self->tell(event);
-    };
-    host_.on_event = [weak = weak_from_this()](ProcessEvent event) {
-        if (auto self = weak.lock()) self->host_said(std::move(event));
-    };
+    link_.on_progress = guarded([this](std::string line) {
+        if (agent_.on_progress) agent_.on_progress(std::move(line));
+    });
+    persister_->on_event = guarded([this](const Event& event) { tell(event); });
+    host_.on_event = guarded([this](ProcessEvent event) { host_said(std::move(event)); });
 }
 
 /// Nobody's job depends on it.
 void Agent::Driver::take_commands() {
-    auto opened = CommandSocket::open(loop_, config_.shown_job, [weak = weak_from_this()](native::Command command) {
-        if (auto self = weak.lock()) self->link_.submit(std::move(command));
-    });
+    auto opened = CommandSocket::open(loop_, config_.shown_job,
+                                      guarded([this](native::Command command) { link_.submit(std::move(command)); }));
     if (opened.has_error())
         log(LogLevel::warning, "this agent accepts no commands: ", muster::describe(opened.error()));
     else
@@ -192,18 +180,15 @@ void Agent::Driver::wait_for_signal() {
         if (signal == self->config_.preemption_signal)
             self->happen(PreemptionAnnounced{signal});
         else
-            self->happen(StopRequested{signal});
-    });
+            happen(StopRequested{signal});
+    }));
 }
 
 void Agent::Driver::feed() {
     if (link_.may_feed()) host_.feed();
     if (!worker_pids_.empty()) evidence_.look(now());
     fence_held_workers();
-    feeding_.expires_after(config_.lease / 10);
-    feeding_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
-        if (auto self = weak.lock(); self && !failure) self->feed();
-    });
+    call_after(feeding_, config_.lease / 10, guarded([this] { feed(); }));
 }
 
 /// A held worker has no round by which the client could fence it. It ends with its agent's lease as one of a round
@@ -222,9 +207,9 @@ void Agent::Driver::arm_deadline() {
         return;
     }
     deadline_.expires_at(at);
-    deadline_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
-        if (auto self = weak.lock(); self && !failure) self->happen(Elapsed{});
-    });
+    deadline_.async_wait(guarded([this](boost::system::error_code failure) {
+        if (!failure) happen(Elapsed{});
+    }));
 }
 
 /// An assignment waits until it is known where this node reaches the store; whatever comes after it ends the wait, so

@@ -23,16 +23,13 @@ void Agent::Driver::carry_out(const CheckHealth&) {
     if (const auto& fault = config_.health.known_fault; !fault.empty())
         return happen(HealthChecked{HealthChecked::Health::sick, fault});
     const auto last = commands_.last_round();
-    health_.run(last == no_round ? std::optional<Round>() : last,
-                [weak = weak_from_this()](const HealthVerdict& verdict) {
-                    auto self = weak.lock();
-                    if (!self) return;
+    health_.run(last == no_round ? std::optional<Round>() : last, guarded([this](const HealthVerdict& verdict) {
                     using Health = HealthChecked::Health;
                     const auto health = verdict.state == HealthVerdict::State::healthy ? Health::healthy
                                         : verdict.state == HealthVerdict::State::sick  ? Health::sick
                                                                                        : Health::unknown;
-                    self->happen(HealthChecked{health, verdict.why});
-                });
+                    happen(HealthChecked{health, verdict.why});
+                }));
 }
 
 void Agent::Driver::carry_out(const SendJoin& action) {
@@ -42,9 +39,7 @@ void Agent::Driver::carry_out(const SendJoin& action) {
         gpus_.drop();
         return link_.submit(action.join);
     }
-    gpus_.when_free([weak = weak_from_this(), join = action.join] {
-        if (auto self = weak.lock()) self->link_.submit(join);
-    });
+    gpus_.when_free(guarded([this, join = action.join] { link_.submit(join); }));
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
@@ -225,19 +220,15 @@ void Agent::Driver::carry_out(const Finish& action) {
                       : succeeded                         ? When::after_success
                                                           : When::at_the_end);
     // The daemon and the other agents need not wait for our disk, so the link closes meanwhile.
-    link_.close(1s, [weak = weak_from_this(), ending = action.ending] {
-        auto self = weak.lock();
-        if (!self) return;
-        self->finishing_ = true;
-        // It comes from the loop, so that the owner may destroy the agent in on_end.
-        self->persister_->when_done([weak, ending](const std::string& unsaved) {
-            auto still = weak.lock();
-            if (!still) return;
-            still->signals_.cancel();
-            if (!unsaved.empty() && still->agent_.on_unsaved) still->agent_.on_unsaved(unsaved);
-            if (still->agent_.on_end) still->agent_.on_end(ending);
-        });
-    });
+    link_.close(1s, guarded([this, ending = action.ending] {
+                    finishing_ = true;
+                    // It comes from the loop, so that the owner may destroy the agent in on_end.
+                    persister_->when_done(guarded([this, ending](const std::string& unsaved) {
+                        signals_.cancel();
+                        if (!unsaved.empty() && agent_.on_unsaved) agent_.on_unsaved(unsaved);
+                        if (agent_.on_end) agent_.on_end(ending);
+                    }));
+                }));
 }
 
 void Agent::Driver::settle_flight_records(bool job_succeeded) {

@@ -42,14 +42,19 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     }
 
   private:
+    /// A handler that does nothing after ~Agent, and keeps this object while it runs.
+    template <class Run>
+    auto guarded(Run run) {
+        return [weak = weak_from_this(), run = std::move(run)](auto&&... what) mutable {
+            if (const auto self = weak.lock()) run(std::forward<decltype(what)>(what)...);
+        };
+    }
     template <class Event>
     auto forward() {
-        return [weak = weak_from_this()](auto what) {
-            auto self = weak.lock();
-            if (!self) return;
-            self->reach_.hurry();
-            self->happen(Event{std::move(what)});
-        };
+        return guarded([this](auto what) {
+            reach_.hurry();
+            happen(Event{std::move(what)});
+        });
     }
     void listen();
     void take_commands();

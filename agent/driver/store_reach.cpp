@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "agent/supervision/store_candidates.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
@@ -74,11 +75,9 @@ void StoreReach::look_up(const Endpoint& where, std::function<void(Result<Addres
         next(std::move(found));
     };
     resolver_.resolve(where, answer);
-    timer_.expires_after(resolve_max_);
-    timer_.async_wait([this, answer, where](const boost::system::error_code& stopped) {
-        if (!stopped)
-            answer(Error{Errc::timed_out,
-                         cat(where.host, ": the name was not resolved within ", muster::describe(resolve_max_))});
+    call_after(timer_, resolve_max_, [this, answer, where] {
+        answer(Error{Errc::timed_out,
+                     cat(where.host, ": the name was not resolved within ", muster::describe(resolve_max_))});
     });
 }
 

@@ -42,11 +42,10 @@ void GpuCheck::tell(const std::string& line) const {
 void GpuCheck::look(std::vector<std::string> words, Looked looked) {
     words.insert(words.begin(), side_program("muster-gpus"));
     runs_.start(std::move(words), times_.answer,
-                [this, life = std::weak_ptr(life_), looked = std::move(looked)](std::string_view output) {
-                    if (life.expired()) return;
+                life_.guard([this, looked = std::move(looked)](std::string_view output) {
                     const auto visible = visible_ ? std::optional<std::string_view>(*visible_) : std::nullopt;
                     looked(read_gpu_use(output, visible), output.starts_with(note) ? output.substr(note.size()) : "");
-                });
+                }));
 }
 
 void GpuCheck::when_free(std::function<void()> go) {
@@ -68,10 +67,7 @@ void GpuCheck::wait(Instant until) {
         const auto held = watch_.still_held(gpus);
         if (!held.empty() && std::chrono::steady_clock::now() < until) {
             if (!std::exchange(told_, true)) tell(cat("waiting for GPU memory of ended workers: ", held));
-            pause_.expires_after(memory_pause);
-            return pause_.async_wait([this, life = std::weak_ptr(life_), until](auto cancelled) {
-                if (!cancelled && !life.expired()) wait(until);
-            });
+            return call_after(pause_, memory_pause, life_.guard([this, until] { wait(until); }));
         }
         if (!held.empty()) {
             tell(cat(held, " was not released within ", muster::describe(limit), "; starting the workers anyway"));
@@ -88,9 +84,7 @@ void GpuCheck::watch_busy() {
 }
 
 void GpuCheck::ask_busy(Duration pause, bool once_more) {
-    pause_.expires_after(pause);
-    pause_.async_wait([this, life = std::weak_ptr(life_), once_more](auto cancelled) {
-        if (cancelled || life.expired()) return;
+    call_after(pause_, pause, life_.guard([this, once_more] {
         look({"--busy"}, [this, once_more](const std::vector<GpuUse>& gpus, std::string_view why) {
             busy_.clear();
             for (const auto& gpu : gpus)
@@ -104,13 +98,13 @@ void GpuCheck::ask_busy(Duration pause, bool once_more) {
                                  : printable_line(trim(why.substr(0, why.find('\n')))),
                      "; the driver is asked again in the next round"));
         });
-    });
+    }));
 }
 
 void GpuCheck::drop() {
     go_ = nullptr;
     busy_.clear();
-    life_ = std::make_shared<char>();
+    life_.end();
     pause_.cancel();
     runs_.drop_all();
 }

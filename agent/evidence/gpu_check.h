@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "agent/diagnosis/gpu_use.h"
 #include "agent/evidence/gpu_baseline_file.h"
 #include "agent/process/side_runs.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/messages.h"
 
@@ -71,9 +71,9 @@ class GpuCheck {
     boost::asio::steady_timer pause_;
     std::function<void()> go_;
     std::vector<native::GpuBusy> busy_;
-    bool is_known_ = false;                                  // what was taken before our first workers
-    bool told_ = false;                                      // that it waits
-    std::shared_ptr<char> life_ = std::make_shared<char>();  // handlers hold it weakly; until drop()
+    bool is_known_ = false;  // what was taken before our first workers
+    bool told_ = false;      // that it waits
+    Life life_;              // until drop()
 };
 
 }  // namespace muster::agent

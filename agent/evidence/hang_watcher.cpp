@@ -149,12 +149,11 @@ void HangWatcher::rest() {
 }
 
 void HangWatcher::arm() {
-    timer_.expires_after(sample_interval);
-    timer_.async_wait([this, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
-        if (cancelled || life.expired() || resting_) return;
+    call_after(timer_, sample_interval, life_.guard([this] {
+        if (resting_) return;
         sample_workers();
         arm();
-    });
+    }));
 }
 
 void HangWatcher::tell_section(std::uint32_t local_rank, Worker& worker, const std::string& section) {
@@ -243,16 +242,14 @@ void HangWatcher::ask_torch(std::uint32_t local_rank, bool as_notice) {
     const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
     auto told = ask(local_rank);
     if (told.torch_socket.empty()) return;
-    auto answered = [this, life = std::weak_ptr(life_), local_rank, rank,
-                     as_notice](const TorchServer::Answer& answer) {
-        if (life.expired()) return;
+    auto answered = life_.guard([this, local_rank, rank, as_notice](const TorchServer::Answer& answer) {
         if (answer.operation) {
             torch_operations_.erase(rank);
             if (tells_place(*answer.operation, ask(local_rank).operation, unix_minus_steady()))
                 torch_operations_[rank] = *answer.operation;
         }
         if (as_notice && on_notice) on_notice(answer.line);
-    };
+    });
     torch_server_.ask(rank, told.torch_socket, std::move(told.torch_file), std::move(answered));
 }
 
@@ -299,9 +296,8 @@ void HangWatcher::take_stacks(std::uint32_t local_rank, Duration limit, std::fun
     auto& worker = found->second;
     worker.want.push_back(std::move(use));
     if (worker.want.size() > 1) return;
-    auto taken = [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
-        if (!life.expired()) stacks_taken(local_rank, pid, output);
-    };
+    auto taken = life_.guard(
+        [this, local_rank, pid = worker.pid](const std::string& output) { stacks_taken(local_rank, pid, output); });
     stacks_.start({side_program("muster-stacks"), cat(worker.program)}, limit, std::move(taken));
 }
 

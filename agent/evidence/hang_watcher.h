@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include "agent/evidence/torch_dump.h"
 #include "agent/evidence/torch_server.h"
 #include "agent/process/side_runs.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/events/event.h"
 #include "rendezvous/wire/native/failure_cause.h"
@@ -116,7 +116,7 @@ class HangWatcher {
     /// Keyed by rank: its operation when it was last idle for long.
     std::map<std::int32_t, TorchOperation> torch_operations_;
     bool resting_ = true;
-    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< Handlers hold a weak pointer to it.
+    Life life_;
 };
 
 }  // namespace muster::agent

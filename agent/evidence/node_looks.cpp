@@ -47,9 +47,7 @@ void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
         });
     // The last one, so that `done` comes also where every look is skipped.
     ++missing_count_;
-    boost::asio::post(loop_, [this, life = std::weak_ptr(life_)] {
-        if (!life.expired()) end_one();
-    });
+    boost::asio::post(loop_, life_.guard([this] { end_one(); }));
 }
 
 void NodeLooks::look_at(const char* look) {
@@ -179,12 +177,11 @@ void NodeLooks::take(const std::string& name, std::vector<std::string> words, st
     const auto limit = std::chrono::milliseconds(limit_ms);
     ++missing_count_;
     runs_.start(std::move(words), limit,
-                [this, life = std::weak_ptr(life_), name, limit, then = std::move(then)](const std::string& output) {
-                    if (life.expired()) return;
+                life_.guard([this, name, limit, then = std::move(then)](const std::string& output) {
                     facts_.looks[name] = parse_look(output, muster::describe(limit));
                     if (then) then();
                     end_one();
-                });
+                }));
 }
 
 void NodeLooks::drop() {

@@ -6,13 +6,13 @@
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "agent/doctor/check_table.h"
 #include "agent/process/side_runs.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/events/event.h"
 
 namespace muster::agent {
@@ -70,7 +70,7 @@ class NodeLooks {
     DoctorFacts facts_;
     std::size_t missing_count_ = 0;
     std::function<void(DoctorFacts)> done_;
-    std::shared_ptr<char> life_ = std::make_shared<char>();  // handlers hold it weakly
+    Life life_;
 };
 
 /// What a job is told: of each finding above info "preflight: ...", as a warning, and the verdict.

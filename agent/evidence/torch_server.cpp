@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 
@@ -44,9 +45,8 @@ class TorchServer::Question : public std::enable_shared_from_this<Question> {
         if (!failure) socket_.non_blocking(true, failure);
         if (!failure) socket_.connect(stream_protocol::endpoint(near), failure);
         if (failure) return;
-        late_.expires_after(limit);
-        late_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {
-            if (!cancelled) self->finish(cat("did not answer within ", muster::describe(limit)));
+        call_after(late_, limit, [self = shared_from_this()] {
+            self->finish(cat("did not answer within ", muster::describe(limit)));
         });
         asio::async_write(socket_, asio::buffer(request),
                           [self = shared_from_this()](boost::system::error_code broken, std::size_t) {

@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/sockets/datagram.h"
@@ -27,20 +28,13 @@ constexpr std::size_t queue_max_count = 10'000;
 GuardianLink::GuardianLink(asio::io_context& context, FileDescriptor socket) : socket_(context, socket.release()) {}
 
 void GuardianLink::begin() {
-    wait_readable();
-}
-
-void GuardianLink::wait_readable() {
-    socket_.async_wait(asio::posix::descriptor_base::wait_read, [self = shared_from_this()](auto failure) {
-        if (failure || self->lost_) return;
-        self->read();
-    });
+    call_when_readable(socket_, [self = shared_from_this()] { self->read(); });
 }
 
 void GuardianLink::read() {
     while (!lost_) {
         const auto datagram = receive_datagram(socket_.native_handle(), wire::datagram_max_bytes, 0);
-        if (!datagram && errno == EAGAIN) return wait_readable();
+        if (!datagram && errno == EAGAIN) return begin();
         if (!datagram || datagram->bytes.empty()) return lose("its process has ended");
         auto message = wire::decode(datagram->bytes);
         if (!message) return lose("it sent an invalid message");

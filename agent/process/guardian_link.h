@@ -36,7 +36,6 @@ class GuardianLink : public std::enable_shared_from_this<GuardianLink> {
         std::vector<FileDescriptor> fds;
     };
 
-    void wait_readable();
     void read();
     void flush();
     void wait_writable();

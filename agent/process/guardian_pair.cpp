@@ -15,6 +15,7 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/process/worker_cgroup.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
 
@@ -174,9 +175,8 @@ void GuardianPair::lose(std::string why) {
 void GuardianPair::clean_up(Instant deadline) {
     const bool empty = kill_and_reap_orphans();
     if (empty || std::chrono::steady_clock::now() >= deadline) return change(empty);
-    clean_up_timer_.expires_after(clean_up_pause);
-    clean_up_timer_.async_wait([self = shared_from_this(), deadline](auto failure) {
-        if (!failure && self->on_lost) self->clean_up(deadline);
+    call_after(clean_up_timer_, clean_up_pause, [self = shared_from_this(), deadline] {
+        if (self->on_lost) self->clean_up(deadline);
     });
 }
 

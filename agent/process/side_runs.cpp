@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "agent/process/side_process.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -39,10 +40,7 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
 
     void start(Duration limit) {
         wait_for_output();
-        late_.expires_after(limit);
-        late_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {
-            if (!cancelled) self->finish();
-        });
+        call_after(late_, limit, [self = shared_from_this()] { self->finish(); });
         wait_for_end();
     }
     void drop() {
@@ -52,25 +50,22 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
 
   private:
     void wait_for_end() {
-        ended_.async_wait(asio::posix::stream_descriptor::wait_read,
-                          [self = shared_from_this()](boost::system::error_code failure) {
-                              if (failure) return;
-                              // A wake-up may be meant for an earlier descriptor of the same number.
-                              if (::waitpid(self->pid_, nullptr, WNOHANG) == 0) return self->wait_for_end();
-                              self->reaped_ = true;
-                              self->read();  // what it wrote last
-                              self->finish();
-                          });
+        call_when_readable(ended_, [self = shared_from_this()] {
+            // A wake-up may be meant for an earlier descriptor of the same number.
+            if (::waitpid(self->pid_, nullptr, WNOHANG) == 0) return self->wait_for_end();
+            self->reaped_ = true;
+            self->read();  // what it wrote last
+            self->finish();
+        });
     }
     void wait_for_output() {
-        output_.async_wait(asio::posix::stream_descriptor::wait_read,
-                           [self = shared_from_this()](boost::system::error_code failure) {
-                               if (failure || self->finished_) return;
-                               if (self->read())
-                                   self->wait_for_output();
-                               else
-                                   self->finish();
-                           });
+        call_when_readable(output_, [self = shared_from_this()] {
+            if (self->finished_) return;
+            if (self->read())
+                self->wait_for_output();
+            else
+                self->finish();
+        });
     }
     /// False at the end, or where there is more than is wanted.
     bool read() {

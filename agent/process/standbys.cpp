@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/process/standby_program.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
@@ -99,10 +100,7 @@ void Standbys::refused(std::uint32_t local_rank) {
 }
 
 void Standbys::arm(Duration wait) {
-    timer_.expires_after(wait);
-    timer_.async_wait([this](boost::system::error_code cancelled) {
-        if (!cancelled) look();
-    });
+    call_after(timer_, wait, [this] { look(); });
 }
 
 void Standbys::look() {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/output/log_files.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -120,9 +121,8 @@ void NodeLogs::ask() {
 }
 
 void NodeLogs::watch() {
-    timer_.expires_after(look_interval);
-    timer_.async_wait([self = shared_from_this()](const error_code& stopped) {
-        if (stopped || !self->handlers_.end) return;
+    call_after(timer_, look_interval, [self = shared_from_this()] {
+        if (!self->handlers_.end) return;
         if (!self->is_paused_) ++self->silent_looks_;
         const auto silence = self->silent_looks_ * look_interval;
         if (!self->has_clock_ && silence >= answer_max)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "launcher/node/job_access.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_key.h"
@@ -56,9 +57,7 @@ void KeyGiver::begin_next() {
     waiting_.pop_front();
     start(std::move(question));
     pauses_ = true;
-    pause_.expires_after(start_interval);
-    pause_.async_wait([this](const boost::system::error_code& cancelled) {
-        if (cancelled) return;
+    call_after(pause_, start_interval, [this] {
         pauses_ = false;
         begin_next();
     });

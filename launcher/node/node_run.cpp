@@ -29,6 +29,7 @@
 #include "launcher/node/signal_reason.h"
 #include "launcher/report/exit_code.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -340,10 +341,8 @@ class NodeRun::Body {
                          "9501-9508, or 0"
                        : cat("; tried again in ", describe(metrics_retry)));
         if (tries == 0) return;
-        metrics_timer_.expires_after(metrics_retry);
-        metrics_timer_.async_wait([this, tries](const boost::system::error_code& cancelled) {
-            const auto wrong = cancelled ? std::nullopt : open_metrics_port(tries - 1);
-            if (wrong) log(LogLevel::warning, wrong->why);
+        call_after(metrics_timer_, metrics_retry, [this, tries] {
+            if (const auto wrong = open_metrics_port(tries - 1)) log(LogLevel::warning, wrong->why);
         });
     }
 
@@ -413,10 +412,7 @@ class NodeRun::Body {
             return io_.stop();
         }
         if (std::chrono::steady_clock::now() >= linger_until_) return io_.stop();
-        idle_timer_.expires_after(idle_look);
-        idle_timer_.async_wait([this](const boost::system::error_code& cancelled) {
-            if (!cancelled) check_idle();
-        });
+        call_after(idle_timer_, idle_look, [this] { check_idle(); });
     }
 
     LaunchConfig config_;

@@ -6,6 +6,7 @@
 
 #include "launcher/scheduler/slurm_reason.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::launcher {
@@ -54,10 +55,8 @@ void SignalReason::ask_slurm(int number) {
 
 void SignalReason::ask_again(int number) {
     // A controller that is away fails at once: the pauses grow, so that the tries outlast half a minute.
-    pause_.expires_after(std::min<Duration>(retry_pause * (1 << (number - 2)), pause_max));
-    pause_.async_wait([this, number](const boost::system::error_code& cancelled) {
-        if (!cancelled) ask_slurm(number);
-    });
+    call_after(pause_, std::min<Duration>(retry_pause * (1 << (number - 2)), pause_max),
+               [this, number] { ask_slurm(number); });
 }
 
 void SignalReason::when_known(std::function<void()> go) {
