@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "agent/process/process_tree.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/system/self_signals.h"
 #include "rendezvous/base/text/text.h"
@@ -39,7 +40,7 @@ void FaultInjector::begin_round(Round round, std::uint32_t rank_base, const std:
 void FaultInjector::worker_started(std::uint32_t local_rank, std::int32_t pid) {
     if (faults_ == Faults::refused) return;
     workers_.erase(local_rank);
-    workers_.try_emplace(local_rank, loop_, pid, FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
+    workers_.try_emplace(local_rank, loop_, pid, open_pidfd(pid));
 }
 
 Killer FaultInjector::killer_of(std::uint32_t local_rank) const {

@@ -27,10 +27,6 @@ constexpr Duration asked_stacks_limit = 4s;
 /// more each, and never more often than they look.
 constexpr Duration seen_pause = 10s;
 
-FileDescriptor open_process(std::int32_t pid) {
-    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
-
 Duration cpu_of(const ProcessFacts& process) {
     static const std::int64_t ticks_per_second = ::sysconf(_SC_CLK_TCK);
     return Duration(1s) * static_cast<std::int64_t>(process.cpu_ticks + process.ended_children_ticks) /
@@ -109,7 +105,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
 void HangWatcher::worker_started(std::uint32_t local_rank, std::int32_t pid) {
     Worker worker;
     worker.pid = worker.program = pid;
-    worker.pidfd = open_process(pid);
+    worker.pidfd = open_pidfd(pid);
     workers_[local_rank] = std::move(worker);
     // What is known of one that ran in its place in this round is past.
     watch_.worker_started(rank_base_ + local_rank);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agent/process/guardian_loop.h"
+#include "agent/process/process_tree.h"
 #include "rendezvous/base/system/standard_streams.h"
 #include "rendezvous/base/text/text.h"
 
@@ -95,7 +96,7 @@ Result<GuardianHandle> fork_guardian(GuardianConfig config) {
         handle.socket.reset();
         live_as_guardian(std::move(config), std::move(guardians_end), std::move(cgroup), GuardianRole::serving);
     }
-    handle.pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, handle.pid, 0)));
+    handle.pidfd = open_pidfd(handle.pid);
     return handle;
 }
 

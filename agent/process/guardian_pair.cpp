@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,10 +34,6 @@ constexpr int reserve_forks_max = 100;
 WorkerEnd end_of_status(int status) {
     if (WIFEXITED(status)) return Exited{WEXITSTATUS(status)};
     return Signaled{.signal = WTERMSIG(status), .core_dumped = WCOREDUMP(status) != 0};
-}
-
-FileDescriptor open_pidfd(pid_t pid) {
-    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
 /// True when the child has ended before `deadline`, and is reaped.

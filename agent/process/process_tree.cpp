@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,11 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <string>
 #include <system_error>
 
+#include "agent/process/signal_handlers.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 
@@ -37,20 +36,9 @@ constexpr std::string_view shells[] = {"sh", "dash", "bash", "ash", "busybox", "
 
 /// By the program's file: the name of the process is the script's.
 bool is_shell(pid_t pid) {
-    char target[PATH_MAX];
-    const auto size = ::readlink(cat("/proc/", pid, "/exe").c_str(), target, sizeof target);
-    if (size <= 0) return false;
-    const std::string_view path(target, static_cast<std::size_t>(size));
-    return std::find(std::begin(shells), std::end(shells), path.substr(path.rfind('/') + 1)) != std::end(shells);
-}
-
-bool catches(pid_t pid, int signal) {
-    std::ifstream status(cat("/proc/", pid, "/status"));
-    std::string field;
-    while (status >> field && field != "SigCgt:") status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-    std::uint64_t mask = 0;
-    status >> std::hex >> mask;
-    return status && (mask >> (signal - 1) & 1) != 0;
+    std::error_code failure;
+    const auto file = std::filesystem::read_symlink(cat("/proc/", pid, "/exe"), failure);
+    return std::ranges::find(shells, base_name(file.native())) != std::end(shells);
 }
 
 }  // namespace
@@ -119,7 +107,7 @@ std::optional<std::vector<pid_t>> listed_children(pid_t pid) {
 }
 
 std::vector<pid_t> programs_of_waiting_shell(pid_t leader) {
-    const auto waits = [](pid_t pid) { return is_shell(pid) && catches(pid, SIGINT); };
+    const auto waits = [](pid_t pid) { return is_shell(pid) && handles_signal(pid, SIGINT); };
     if (!waits(leader)) return {};
     std::vector<pid_t> found;
     std::vector<pid_t> waiting{leader};
@@ -133,8 +121,12 @@ std::vector<pid_t> programs_of_waiting_shell(pid_t leader) {
     return found;
 }
 
+FileDescriptor open_pidfd(pid_t pid) {
+    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 void signal_process(const ProcessFacts& facts, int signal) {
-    const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, facts.pid, 0)));
+    const auto pidfd = open_pidfd(facts.pid);
     if (!pidfd.valid()) {  // gone, or a kernel without pidfds, where the number must do
         if (errno == ENOSYS || errno == EPERM) ::kill(facts.pid, signal);
         return;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/base/file_descriptor.h"
+
 namespace muster::agent {
 
 struct ProcessFacts {
@@ -40,6 +42,9 @@ std::optional<std::vector<pid_t>> listed_children(pid_t pid);
 /// that catches SIGINT (sh, bash and others do while they wait for a program, and end only after it), and what shells
 /// among them run. Processes that left the leader's session are not looked at.
 std::vector<pid_t> programs_of_waiting_shell(pid_t leader);
+
+/// A descriptor of the process, which can be read at its end. Invalid with an errno: ENOSYS before Linux 5.3.
+FileDescriptor open_pidfd(pid_t pid);
 
 /// Sends `signal` to exactly the process that `facts` were read from, not to a later one with its number.
 void signal_process(const ProcessFacts& facts, int signal);

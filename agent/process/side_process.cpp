@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "agent/process/process_tree.h"
 #include "agent/supervision/worker_environment.h"
 #include "rendezvous/base/text/text.h"
 
@@ -104,7 +104,7 @@ Result<SideProcess> start_side_process(std::vector<std::string> words, const std
                                            arguments.data(), childs_variables().data())) {
         return error_from_shortage(failure, cat("start ", words[0]));
     }
-    child.ended = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+    child.ended = open_pidfd(child.pid);
     if (child.ended.valid()) return child;
     auto refused = error_from_errno(errno, cat("watch ", name));
     ::kill(child.pid, SIGKILL);
