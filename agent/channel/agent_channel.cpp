@@ -368,8 +368,4 @@ std::vector<MemoryHandover> AgentChannel::take_snapshots() {
     return std::exchange(handovers_[local::HandoverKind::snapshot], {});
 }
 
-std::vector<MemoryHandover> AgentChannel::take_copies() {
-    return std::exchange(handovers_[local::HandoverKind::copy], {});
-}
-
 }  // namespace muster::agent

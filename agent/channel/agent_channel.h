@@ -103,7 +103,7 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     /// two of this round, and while there are fewer, two at most of those before.
     std::vector<MemoryHandover> take_snapshots();
     /// Takes the copies of other ranks' snapshots.
-    std::vector<MemoryHandover> take_copies();
+    std::vector<MemoryHandover> take_copies() { return std::exchange(handovers_[local::HandoverKind::copy], {}); }
 
   private:
     /// A connection that has said nothing yet.

@@ -147,10 +147,6 @@ void AgentPersister::hurry() {
     end();
 }
 
-void AgentPersister::settle() {
-    if (runs_.empty()) end();
-}
-
 void AgentPersister::end() {
     if (done_) asio::post(loop_, [done = std::exchange(done_, {}), unsaved = unsaved_] { done(unsaved); });
 }

@@ -73,7 +73,9 @@ class AgentPersister : public std::enable_shared_from_this<AgentPersister> {
 
     AgentPersister(boost::asio::io_context& loop, Duration limit) : loop_(loop), limit_(limit) {}
     void start(const std::string& directory, const std::vector<const MemoryHandover*>& copies, Round round, When when);
-    void settle();
+    void settle() {
+        if (runs_.empty()) end();
+    }
     void end();
     bool makes_way(const std::string& directory, const std::string& copies, When when);
     void watch(Place run);

@@ -71,10 +71,6 @@ bool CheckpointProgress::start(const std::string& directory) {
     return false;
 }
 
-bool CheckpointProgress::begin(const std::string& directory) {
-    return has_ended() && start(directory);
-}
-
 bool CheckpointProgress::has_ended() {
     if (!under_way_) return true;
     const auto answer = under_way_;

@@ -37,7 +37,7 @@ class CheckpointProgress {
     std::optional<NewestCheckpoint> newest(const std::string& directory);
 
     /// Begins a look without waiting for it. False: an earlier one goes on, so this has to be asked again.
-    bool begin(const std::string& directory);
+    bool begin(const std::string& directory) { return has_ended() && start(directory); }
     /// Whether the look has ended. Then known() is what it saw.
     bool has_ended();
     [[nodiscard]] const std::optional<NewestCheckpoint>& known() const { return last_; }

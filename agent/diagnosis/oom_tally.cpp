@@ -25,10 +25,6 @@ void OomTally::count(std::optional<std::int64_t> total, Instant now) {
     total_ = total;
 }
 
-void OomTally::explain_one() {
-    if (!seen_.empty()) seen_.pop_back();
-}
-
 std::optional<std::int64_t> OomTally::unexplained(Instant now) const {
     if (!total_) return std::nullopt;
     return std::ranges::count_if(seen_, [now](Instant seen) { return seen + fresh >= now; });

@@ -19,7 +19,9 @@ class OomTally {
     void begin(std::optional<std::int64_t> total);
     void count(std::optional<std::int64_t> total, Instant now);
     /// The victim of one of them, the newest, is known: a worker, or any process that the kernel's log names.
-    void explain_one();
+    void explain_one() {
+        if (!seen_.empty()) seen_.pop_back();
+    }
     /// Fresh ones without a victim; empty: nobody counts.
     [[nodiscard]] std::optional<std::int64_t> unexplained(Instant now) const;
 

@@ -11,14 +11,6 @@
 
 namespace muster::agent {
 
-void Agent::Driver::carry_out(const OpenStore&) {
-    happen(StoreOpened{stores_.open()});
-}
-
-void Agent::Driver::carry_out(const CloseStore&) {
-    stores_.close();
-}
-
 void Agent::Driver::carry_out(const CheckHealth&) {
     if (const auto& fault = config_.health.known_fault; !fault.empty())
         return happen(HealthChecked{HealthChecked::Health::sick, fault});
@@ -108,18 +100,10 @@ void Agent::Driver::carry_out(const SendRoundOver& action) {
     commands_.send_to_all(local::RoundEnded{action.why});
 }
 
-void Agent::Driver::carry_out(const NotifyWorkers& action) {
-    commands_.send_to_all(local::Notice{.why = action.why});
-}
-
 void Agent::Driver::carry_out(const SignalWorkers& action) {
     hangs_.rest();
     host_.signal_leaders(action.signal);
     host_.follow_up(action.signal, action.awaited);
-}
-
-void Agent::Driver::carry_out(const SignalGroup& action) {
-    host_.signal_group(action.local_rank, action.signal);
 }
 
 void Agent::Driver::carry_out(const PreemptWorkers& action) {
@@ -135,17 +119,9 @@ void Agent::Driver::carry_out(const PreemptWorkers& action) {
         agent_.on_progress(cat(signal_name(signal), " was not forwarded: local rank ", deaf, " has no handler for it"));
 }
 
-void Agent::Driver::carry_out(const SendCommand& action) {
-    link_.submit(action.command);
-}
-
 void Agent::Driver::carry_out(const KillTree&) {
     hangs_.rest();
     host_.kill_tree();
-}
-
-void Agent::Driver::carry_out(const KillGuardian&) {
-    host_.kill_guardian();
 }
 
 void Agent::Driver::carry_out(const ReportFailed& action) {
@@ -190,10 +166,6 @@ void Agent::Driver::carry_out(const SendLeave& action) {
     gpus_.drop();
     health_.drop();
     link_.submit(native::Leave{action.why});
-}
-
-void Agent::Driver::carry_out(const AcknowledgeEnd&) {
-    link_.submit(native::EndAcknowledged{});
 }
 
 void Agent::Driver::carry_out(const Finish& action) {

@@ -83,26 +83,26 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
 
     // One for each action.
     void carry_out(const CheckHealth& action);
-    void carry_out(const OpenStore& action);
-    void carry_out(const CloseStore& action);
+    void carry_out(const OpenStore&) { happen(StoreOpened{stores_.open()}); }
+    void carry_out(const CloseStore&) { stores_.close(); }
     void carry_out(const SendJoin& action);
     void carry_out(const StartWorkers& action);
     void carry_out(const StartAgain& action);
     void carry_out(const KeepWorkers& action);
     void carry_out(const SendHold& action);
     void carry_out(const SendRoundOver& action);
-    void carry_out(const NotifyWorkers& action);
+    void carry_out(const NotifyWorkers& action) { commands_.send_to_all(local::Notice{.why = action.why}); }
     void carry_out(const SignalWorkers& action);
-    void carry_out(const SignalGroup& action);
+    void carry_out(const SignalGroup& action) { host_.signal_group(action.local_rank, action.signal); }
     void carry_out(const PreemptWorkers& action);
-    void carry_out(const SendCommand& action);
+    void carry_out(const SendCommand& action) { link_.submit(action.command); }
     void carry_out(const KillTree& action);
-    void carry_out(const KillGuardian& action);
+    void carry_out(const KillGuardian&) { host_.kill_guardian(); }
     void carry_out(const ReportFailed& action);
     void carry_out(const ReportSucceeded& action);
     void carry_out(const ReportRound& action);
     void carry_out(const SendLeave& action);
-    void carry_out(const AcknowledgeEnd& action);
+    void carry_out(const AcknowledgeEnd&) { link_.submit(native::EndAcknowledged{}); }
     void carry_out(const Finish& action);
 
     Agent& agent_;

@@ -165,10 +165,6 @@ Result<void> WorkerCommands::resume(std::uint32_t local_rank) {
     return {};
 }
 
-void WorkerCommands::keep(std::vector<std::uint32_t> local_ranks) {
-    kept_ = std::move(local_ranks);
-}
-
 std::vector<std::string> WorkerCommands::kept_logs() const {
     std::vector<std::string> files;
     for (const auto local_rank : kept_) {

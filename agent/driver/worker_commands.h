@@ -36,7 +36,7 @@ class WorkerCommands {
     /// made.
     [[nodiscard]] std::vector<WorkerCommand> expected() const;
     /// From now on these workers stay when the round ends: forget_round() leaves their connections open.
-    void keep(std::vector<std::uint32_t> local_ranks);
+    void keep(std::vector<std::uint32_t> local_ranks) { kept_ = std::move(local_ranks); }
     /// The log files of those.
     [[nodiscard]] std::vector<std::string> kept_logs() const;
     /// The command for the worker of `local_rank` once more, the `count`-th time in this round. It gets the snapshots

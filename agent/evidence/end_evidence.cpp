@@ -95,10 +95,6 @@ void EndEvidence::begin_round() {
     if (kernel_log_.valid()) ::lseek(kernel_log_.get(), 0, SEEK_END);
 }
 
-std::optional<std::int64_t> EndEvidence::count_kills() const {
-    return group_ ? group_->count_kills() : count_oom_kills("/proc/vmstat");
-}
-
 void EndEvidence::look(Instant now) {
     // In this order: the kernel counts a kill before it tells of it.
     const int told = read_kernel_log();

@@ -44,7 +44,9 @@ class EndEvidence {
   private:
     /// How many out-of-memory kills it tells of that were not read before.
     int read_kernel_log();
-    [[nodiscard]] std::optional<std::int64_t> count_kills() const;
+    [[nodiscard]] std::optional<std::int64_t> count_kills() const {
+        return group_ ? group_->count_kills() : count_oom_kills("/proc/vmstat");
+    }
 
     std::optional<FoundMemoryGroup> group_;  ///< Empty: only the host's counter is available.
     OomTally oom_kills_;

@@ -35,10 +35,6 @@ GpuCheck::GpuCheck(boost::asio::io_context& loop, const std::map<std::string, st
         visible_ = found->second;
 }
 
-void GpuCheck::tell(const std::string& line) const {
-    if (on_notice) on_notice(line);
-}
-
 void GpuCheck::look(std::vector<std::string> words, Looked looked) {
     words.insert(words.begin(), side_program("muster-gpus"));
     runs_.start(std::move(words), times_.answer,

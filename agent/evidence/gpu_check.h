@@ -60,7 +60,9 @@ class GpuCheck {
     void look(std::vector<std::string> words, Looked looked);
     void wait(Instant until);
     void ask_busy(Duration pause, bool once_more);
-    void tell(const std::string& line) const;
+    void tell(const std::string& line) const {
+        if (on_notice) on_notice(line);
+    }
 
     bool is_present_ = false;
     const Times times_;

@@ -65,10 +65,6 @@ bool HealthCheck::note_folder(std::string_view output) {
     return false;
 }
 
-Duration HealthCheck::time_left() const {
-    return std::chrono::duration_cast<Duration>(deadline_ - std::chrono::steady_clock::now());
-}
-
 void HealthCheck::drop() {
     done_ = nullptr;
     waiting_.clear();

@@ -53,7 +53,9 @@ class HealthCheck {
         std::string name;                ///< For messages.
         std::vector<std::string> words;  ///< The program and its arguments. Empty: the file of the folder.
     };
-    [[nodiscard]] Duration time_left() const;
+    [[nodiscard]] Duration time_left() const {
+        return std::chrono::duration_cast<Duration>(deadline_ - std::chrono::steady_clock::now());
+    }
     /// `has_all`: the checks of the folder are all known.
     void begin(bool has_all);
     /// True if the folder was read whole, and nothing in it was refused.

@@ -65,10 +65,6 @@ std::optional<std::int64_t> count_oom_kills(const std::string& file) {
     return std::nullopt;
 }
 
-std::optional<std::int64_t> FoundMemoryGroup::count_kills() const {
-    return count_oom_kills(oom_file);
-}
-
 std::int64_t FoundMemoryGroup::peak_bytes() const {
     std::int64_t bytes = -1;
     return parse_number(trim(read_file(peak_file)), bytes) ? bytes : -1;

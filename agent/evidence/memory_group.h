@@ -10,6 +10,9 @@
 
 namespace muster::agent {
 
+/// "oom_kill N" of such a file as FoundMemoryGroup::oom_file, or of /proc/vmstat.
+std::optional<std::int64_t> count_oom_kills(const std::string& file);
+
 struct FoundMemoryGroup {
     MemoryGroup group;
     std::string oom_file;   ///< v2: memory.events, v1: memory.oom_control. Both have a line "oom_kill N".
@@ -18,12 +21,9 @@ struct FoundMemoryGroup {
     std::string kills_all;
 
     /// Out-of-memory kills so far; empty: it cannot be read.
-    [[nodiscard]] std::optional<std::int64_t> count_kills() const;
+    [[nodiscard]] std::optional<std::int64_t> count_kills() const { return count_oom_kills(oom_file); }
     [[nodiscard]] std::int64_t peak_bytes() const;  ///< -1: unknown.
 };
-
-/// "oom_kill N" of such a file, or of /proc/vmstat.
-std::optional<std::int64_t> count_oom_kills(const std::string& file);
 
 /// The nearest group upwards that counts kills. Empty where there is none: then only the host counts.
 std::optional<FoundMemoryGroup> find_memory_group();

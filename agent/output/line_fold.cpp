@@ -208,8 +208,4 @@ Instant LineFold::due() const {
     return earliest;
 }
 
-std::string LineFold::take() {
-    return std::exchange(text_, {});
-}
-
 }  // namespace muster::agent

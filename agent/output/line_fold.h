@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/base/time.h"
 
@@ -55,7 +56,7 @@ class LineFold {
     /// When show_due() has something to do; no_deadline if never.
     [[nodiscard]] Instant due() const;
     /// The text for the console since the last call: whole lines.
-    [[nodiscard]] std::string take();
+    [[nodiscard]] std::string take() { return std::exchange(text_, {}); }
     [[nodiscard]] std::size_t size() const { return text_.size(); }  ///< Of that text.
 
   private:

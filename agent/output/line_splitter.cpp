@@ -52,8 +52,4 @@ std::string_view LineSplitter::end_line(std::size_t size) {
     return whole_;
 }
 
-std::string LineSplitter::take_partial() {
-    return std::exchange(partial_, {});
-}
-
 }  // namespace muster::agent

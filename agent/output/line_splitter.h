@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace muster::agent {
 
@@ -31,7 +32,7 @@ class LineSplitter {
     /// Part of a line is waiting for its rest.
     [[nodiscard]] bool holds_partial() const { return !partial_.empty(); }
     /// That part, as a line of its own: what follows will be another one. Empty if there is none.
-    [[nodiscard]] std::string take_partial();
+    [[nodiscard]] std::string take_partial() { return std::exchange(partial_, {}); }
 
   private:
     std::string_view end_line(std::size_t size);

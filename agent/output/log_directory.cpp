@@ -91,10 +91,6 @@ void LogDirectory::set_aside(const std::string& error_file, const std::string& m
     if (fs::exists(error_file, ignored)) fs::rename(error_file, aside, ignored);
 }
 
-std::string LogDirectory::own_base() const {
-    return config_.base.empty() ? base_ : std::string();
-}
-
 void LogDirectory::remove_if_empty() {
     if (!run_.empty()) ::rmdir(run_.c_str());  // that of an agent which never joined a round
     if (const auto own = own_base(); !own.empty()) remove_empty_folders(own);

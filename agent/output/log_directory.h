@@ -35,7 +35,7 @@ class LogDirectory {
     /// taken for the next failure's.
     static void set_aside(const std::string& error_file, const std::string& mark);
     /// The base, where it was made here and nobody asked for it; else empty.
-    [[nodiscard]] std::string own_base() const;
+    [[nodiscard]] std::string own_base() const { return config_.base.empty() ? base_ : std::string(); }
     /// Removes the empty directories of a run whose base was made here and which nobody asked for, and the directory of
     /// a run that had no round. Errors are ignored.
     void remove_if_empty();

@@ -164,10 +164,6 @@ std::string OutputPump::take_tail(std::uint64_t worker) {
     return known.empty() || !known.mapped().err ? std::string() : known.mapped().err->take_tail();
 }
 
-void OutputPump::forget(std::uint64_t worker) {
-    by_worker_.erase(worker);
-}
-
 bool OutputPump::flush(Duration limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     if (thread_.joinable()) {

@@ -81,7 +81,7 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
     explicit OutputPump(Console console);
     boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
                                                                   const StreamPlan& plan);
-    void forget(std::uint64_t worker);
+    void forget(std::uint64_t worker) { by_worker_.erase(worker); }
     std::optional<NotStarted> begin();
     std::optional<NotStarted> adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts);
     void run();

@@ -114,7 +114,7 @@ class GuardianLoop {
     void signal_group(const guardian_wire::SignalGroup& signal);
     [[nodiscard]] bool is_kept(std::uint64_t id) const;
     [[nodiscard]] bool is_spared(pid_t pid) const;
-    [[nodiscard]] bool is_left_to_kill() const;
+    [[nodiscard]] bool is_left_to_kill() const { return children_left_ && (kept_.empty() || has_other_children()); }
     void begin_follow_up(const guardian_wire::FollowUp& wanted);
     void follow_up(Instant now);
     bool note_group(std::uint64_t id, pid_t leader);
@@ -126,7 +126,9 @@ class GuardianLoop {
     void begin_kill(Cause cause, Instant now);
     void continue_kill(Instant now);
     void kill_pass();
-    [[nodiscard]] bool unfed(Instant now) const;
+    [[nodiscard]] bool unfed(Instant now) const {
+        return last_fed_ && config_.unfed_max > 0ns && children_left_ && now - *last_fed_ >= config_.unfed_max;
+    }
     [[nodiscard]] Instant next_deadline(Instant now) const;
     void send(const guardian_wire::Message& message);
     void flush();

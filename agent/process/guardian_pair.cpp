@@ -98,10 +98,6 @@ void GuardianPair::end() {
     if (!cgroup_.empty()) remove_cgroup(cgroup_);
 }
 
-void GuardianPair::give_up() {
-    lose("it did not kill the workers when ordered, and was killed");
-}
-
 void GuardianPair::send(const wire::Message& message, std::vector<FileDescriptor> fds) {
     if (state_ == State::serving) serving_.link->send(message, std::move(fds));
 }

@@ -41,7 +41,7 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     /// To the serving one; while there is none, nothing happens.
     void send(const guardian_wire::Message& message, std::vector<FileDescriptor> fds = {});
     /// The serving one does not do what it is told: it counts as lost from now on, and is killed.
-    void give_up();
+    void give_up() { lose("it did not kill the workers when ordered, and was killed"); }
     /// Kept, so that a successor gets it too.
     void set_death_notice(std::string bytes);
     /// Kept likewise: the guardian removes what of it is empty, should this process die.

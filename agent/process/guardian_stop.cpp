@@ -78,10 +78,6 @@ bool GuardianLoop::is_spared(pid_t pid) const {
     return worker != workers_.end() && is_kept(worker->id);
 }
 
-bool GuardianLoop::is_left_to_kill() const {
-    return children_left_ && (kept_.empty() || has_other_children());
-}
-
 void GuardianLoop::signal_group(const wire::SignalGroup& signal) {
     for (const auto& worker : workers_)
         if (worker.id == signal.id) ::kill(-worker.pid, signal.signal);
@@ -98,10 +94,6 @@ void GuardianLoop::check_groups() {
         send(wire::GroupEmptied{group.id});
         return true;
     });
-}
-
-bool GuardianLoop::unfed(Instant now) const {
-    return last_fed_ && config_.unfed_max > 0ns && children_left_ && now - *last_fed_ >= config_.unfed_max;
 }
 
 void GuardianLoop::begin_kill(Cause cause, Instant now) {

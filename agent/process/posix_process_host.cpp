@@ -295,10 +295,6 @@ void PosixProcessHost::remove_after_death(std::string folder) {
     if (folder.size() <= wire::path_max_bytes) guardians_->remove_after_death(std::move(folder));
 }
 
-void PosixProcessHost::end_standbys() {
-    if (standbys_) standbys_->end();
-}
-
 void PosixProcessHost::expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) {
     if (standbys_)
         standbys_->expect(commands, std::move(when_ready));

@@ -45,7 +45,9 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
     void remove_after_death(std::string folder) override;
 
     void expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) override;
-    void end_standbys() override;
+    void end_standbys() override {
+        if (standbys_) standbys_->end();
+    }
     /// From the next start() or expect() on; call it at most once, before that.
     void keep_standbys(StandbyPlan plan);
     /// Lines for the user. May be empty.

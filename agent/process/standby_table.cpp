@@ -171,8 +171,4 @@ void StandbyTable::lose() {
     }
 }
 
-void StandbyTable::clear() {
-    slots_.clear();
-}
-
 }  // namespace muster::agent

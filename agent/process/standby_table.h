@@ -51,7 +51,7 @@ class StandbyTable {
     /// The guardian is gone, and they with it. Others are due for the same workers.
     void lose();
     /// The standby processes are gone, or will be; none is started until the next take().
-    void clear();
+    void clear() { slots_.clear(); }
 
   private:
     enum class State { none, importing, ready, failed };

@@ -141,10 +141,6 @@ void Standbys::start_next() {
     owner_.spawn(id, standby_command(*worker, plan_.imports), std::move(streams));
 }
 
-bool Standbys::has_memory() const {
-    return !plan_.by_memory || plan_.free_bytes() >= 2 * measured_bytes_;
-}
-
 bool Standbys::handle(const wire::Message& message) {
     if (const auto* spawned = std::get_if<wire::Spawned>(&message)) {
         const auto known = facts_.find(spawned->id);

@@ -73,7 +73,7 @@ class Standbys {
     void look();
     void start_next();
     void tell();
-    [[nodiscard]] bool has_memory() const;
+    [[nodiscard]] bool has_memory() const { return !plan_.by_memory || plan_.free_bytes() >= 2 * measured_bytes_; }
     void became_ready(const guardian_wire::StandbyReady& ready);
     void ended(std::uint64_t id, const WorkerEnd& how);
 

@@ -37,10 +37,6 @@ std::optional<WorkerCgroup> WorkerCgroup::create(std::string_view name) {
     return create_at(cat(own, '/', name));
 }
 
-std::optional<WorkerCgroup> WorkerCgroup::renew(WorkerCgroup used) {
-    return create_at(std::move(used.path_));
-}
-
 std::optional<WorkerCgroup> WorkerCgroup::child(std::string_view name) const {
     return create_at(cat(path_, '/', name));
 }

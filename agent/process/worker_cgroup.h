@@ -21,7 +21,7 @@ class WorkerCgroup {
     /// An empty group in the place of this one, which must be empty. A group that has been killed must not be used
     /// again: in Linux 6.15 to (at least) 6.18 a process that is cloned into it (CLONE_INTO_CGROUP) dies at once,
     /// because the kernel compares the count of kills with that of the parent's group.
-    static std::optional<WorkerCgroup> renew(WorkerCgroup used);
+    static std::optional<WorkerCgroup> renew(WorkerCgroup used) { return create_at(std::move(used.path_)); }
 
     /// A group within this one. Nothing where the system has no further group to give.
     [[nodiscard]] std::optional<WorkerCgroup> child(std::string_view name) const;

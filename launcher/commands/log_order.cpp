@@ -111,10 +111,6 @@ std::optional<LogOrder::Line> LogOrder::next(Instant now) {
     return shown;
 }
 
-Instant LogOrder::due() const {
-    return heads_.empty() ? no_deadline : may_show_at(nodes_[heads_.begin()->second]);
-}
-
 std::int64_t LogOrder::complete_ns() const {
     auto until = std::numeric_limits<std::int64_t>::max();
     if (!heads_.empty()) until = heads_.begin()->first;

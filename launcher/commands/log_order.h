@@ -53,7 +53,9 @@ class LogOrder {
     /// The next line that may be shown.
     std::optional<Line> next(Instant now);
     /// When next() has another one, if nothing else happens; no_deadline if none waits.
-    [[nodiscard]] Instant due() const;
+    [[nodiscard]] Instant due() const {
+        return heads_.empty() ? no_deadline : may_show_at(nodes_[heads_.begin()->second]);
+    }
     /// By our clock: nothing older is still to be shown, as far as the nodes have said.
     [[nodiscard]] std::int64_t complete_ns() const;
     /// How many bytes of memory the lines of a node take here, roughly.

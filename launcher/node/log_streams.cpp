@@ -290,8 +290,4 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     return std::make_unique<Viewer>(std::move(channel));
 }
 
-std::optional<HttpPage> LogStreams::answer(const HttpRequest&) const {
-    return refused_;
-}
-
 }  // namespace muster::launcher

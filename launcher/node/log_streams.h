@@ -43,7 +43,7 @@ class LogStreams {
     /// The asker may read what the workers write, and where they are, and means this job.
     [[nodiscard]] bool may_read(const rendezvous::HttpRequest& request, const rendezvous::Connection& asker) const;
     /// To a request that got null from `begin` in the same turn.
-    [[nodiscard]] std::optional<rendezvous::HttpPage> answer(const rendezvous::HttpRequest& request) const;
+    [[nodiscard]] std::optional<rendezvous::HttpPage> answer(const rendezvous::HttpRequest&) const { return refused_; }
     /// Serve also who proves nothing (--insecure). Before the first `begin`.
     void serve_all() { serves_all_ = true; }
 

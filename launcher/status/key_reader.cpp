@@ -54,10 +54,6 @@ void KeyReader::add(std::string_view bytes) {
     is_whole_ = false;
 }
 
-void KeyReader::end_sequence() {
-    is_whole_ = true;
-}
-
 /// Of bytes that begin with ESC. Nothing: it is not whole, or no key.
 std::optional<Key> KeyReader::take_sequence() {
     if (bytes_.size() == 1 || (bytes_[1] != '[' && bytes_[1] != 'O')) {

@@ -24,7 +24,7 @@ class KeyReader {
     /// The last bytes may be the beginning of a sequence. If none follow within 50 ms, call end_sequence().
     [[nodiscard]] bool has_beginning() const { return !bytes_.empty(); }
     /// What has begun is whole: a lone ESC is the key Esc.
-    void end_sequence();
+    void end_sequence() { is_whole_ = true; }
 
   private:
     std::optional<Key> take_sequence();

@@ -28,8 +28,4 @@ std::optional<double> StepRate::per_second(Instant now) const {
     return static_cast<double>(seen_.back().step - seen_.front().step) / time.count();
 }
 
-Duration StepRate::unchanged(Instant now) const {
-    return step_ < 0 ? Duration{} : Duration(now - since_);
-}
-
 }  // namespace muster::launcher

@@ -17,7 +17,7 @@ class StepRate {
     /// Nothing until the step has changed twice.
     [[nodiscard]] std::optional<double> per_second(Instant now) const;
     /// How long the step has been the same. 0: no step is known.
-    [[nodiscard]] Duration unchanged(Instant now) const;
+    [[nodiscard]] Duration unchanged(Instant now) const { return step_ < 0 ? Duration{} : Duration(now - since_); }
 
   private:
     struct Seen {

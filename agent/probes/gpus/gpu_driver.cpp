@@ -33,11 +33,6 @@ struct Process {  // of nvmlDeviceGetComputeRunningProcesses_v2 and _v3
 
 }  // namespace
 
-template <class Function>
-void GpuDriver::find(const char* name, Function*& function) const {
-    function = reinterpret_cast<Function*>(symbol(name));
-}
-
 std::optional<std::vector<std::string>> GpuDriver::parts_of(Device device) const {
     unsigned current = 0;
     unsigned pending = 0;

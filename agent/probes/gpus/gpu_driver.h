@@ -53,7 +53,9 @@ class GpuDriver {
 
   private:
     template <class Function>
-    void find(const char* name, Function*& function) const;
+    void find(const char* name, Function*& function) const {
+        function = reinterpret_cast<Function*>(symbol(name));
+    }
 
     void* handle_ = nullptr;  // never unloaded: the driver's threads may live in it
 };
