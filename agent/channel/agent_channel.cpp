@@ -68,8 +68,8 @@ void drop_overtaken(std::vector<MemoryHandover>& handovers, const MemoryHandover
 /// Leaves the newest `most` of those like `model`, of a round before or of this one.
 void keep_newest(std::vector<MemoryHandover>& handovers, const MemoryHandover& model, bool earlier, std::size_t most) {
     const auto is_one = [&](const MemoryHandover& gift) { return gift.earlier == earlier && alike(gift, model); };
-    auto count = static_cast<std::size_t>(std::count_if(handovers.begin(), handovers.end(), is_one));
-    for (; count > most; --count) handovers.erase(std::find_if(handovers.begin(), handovers.end(), is_one));
+    auto count = static_cast<std::size_t>(std::ranges::count_if(handovers, is_one));
+    for (; count > most; --count) handovers.erase(std::ranges::find_if(handovers, is_one));
 }
 
 }  // namespace
@@ -267,8 +267,8 @@ void AgentChannel::keep(const local::Give& give, FileDescriptor memory) {
     keep_newest(handovers, fresh, false, snapshots_kept - 1);
     const bool snapshot = give.kind == local::HandoverKind::snapshot;
     if (handovers.size() == (snapshot ? snapshots_kept_in_all : copies_kept_in_all)) handovers.erase(handovers.begin());
-    const bool second = std::any_of(handovers.begin(), handovers.end(),
-                                    [&](const MemoryHandover& gift) { return !gift.earlier && alike(gift, fresh); });
+    const bool second =
+        std::ranges::any_of(handovers, [&](const MemoryHandover& gift) { return !gift.earlier && alike(gift, fresh); });
     // Workers give a second one when all have the first: nobody goes back to a round before this one.
     if (snapshot && second) {
         keep_newest(handovers, fresh, true, 0);

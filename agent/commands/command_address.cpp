@@ -89,7 +89,7 @@ std::vector<CommandAddress> command_addresses(std::string_view proc_net_unix) {
         const auto at = line.rfind(" @");
         if (at == std::string_view::npos) continue;
         const auto address = parse(line.substr(at + 2));
-        if (address && std::find(found.begin(), found.end(), *address) == found.end()) found.push_back(*address);
+        if (address && std::ranges::find(found, *address) == found.end()) found.push_back(*address);
     }
     return found;
 }

@@ -241,8 +241,8 @@ HangStep HangWatch::judge(const std::vector<WorkerSample>& samples, Instant now)
         }
     }
     std::erase_if(workers_, [&](const auto& entry) {
-        return std::none_of(samples.begin(), samples.end(),
-                            [&](const WorkerSample& sample) { return sample.local_rank == entry.first; });
+        return std::ranges::none_of(samples,
+                                    [&](const WorkerSample& sample) { return sample.local_rank == entry.first; });
     });
     for (const auto& sample : samples) {
         const auto [found, is_new] = workers_.try_emplace(sample.local_rank);
@@ -370,7 +370,7 @@ void HangWatch::report_heartbeats(Known& known, Instant now, HangStep& step) {
 }
 
 void HangWatch::report_silent(Instant now, HangStep& step) {
-    const bool silent = !workers_.empty() && std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const bool silent = !workers_.empty() && std::ranges::all_of(workers_, [&](const auto& entry) {
         return now - entry.second.active_at >= config_.silent_after;
     });
     if (silent && !silence_reported_) {

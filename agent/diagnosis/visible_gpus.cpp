@@ -59,7 +59,7 @@ std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std
     for (const auto entry : split(*visible, ',')) {
         auto device = resolve_visible(trim(entry), devices);
         if (device.name.empty()) break;
-        if (std::find(seen.begin(), seen.end(), device.name) != seen.end()) return {};
+        if (std::ranges::find(seen, device.name) != seen.end()) return {};
         seen.push_back(std::move(device.name));
         found.push_back(device.index);
     }

@@ -37,7 +37,7 @@ std::size_t WorkerTimers::read(std::string_view bytes, TimerNow now) {
 
 bool WorkerTimers::read_line(std::string_view line, TimerNow now) {
     // A request is flat: nesting is somebody's attempt on our stack.
-    if (std::count(line.begin(), line.end(), '{') > 1 || line.find('[') != std::string_view::npos) return false;
+    if (std::ranges::count(line, '{') > 1 || line.find('[') != std::string_view::npos) return false;
     const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!request.is_object()) return false;
     const auto pid = integer_of(request, "pid");

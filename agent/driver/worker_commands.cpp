@@ -27,8 +27,8 @@ Result<std::vector<std::string>> round_variables(const std::vector<std::string>&
     std::vector<std::string> out;
     for (const auto& name : variables_of_a_round()) {
         if (name == variable_of_a_process) continue;
-        const auto found = std::find_if(environment.begin(), environment.end(),
-                                        [&](const std::string& one) { return one.starts_with(cat(name, '=')); });
+        const auto found =
+            std::ranges::find_if(environment, [&](const std::string& one) { return one.starts_with(cat(name, '=')); });
         out.push_back(found == environment.end() ? std::string(name) : *found);
         if (out.back().size() > local::variable_bytes_max)
             return Error{Errc::limit_exceeded,
@@ -59,7 +59,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
         if (auto laid = torch_.lay(run); !laid) log(LogLevel::info, laid.error().context);
     std::vector<WorkerCommand> commands;
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
-        if (std::find(kept.begin(), kept.end(), local_rank) != kept.end()) {
+        if (std::ranges::find(kept, local_rank) != kept.end()) {
             MUSTER_TRY(resume(local_rank));
             continue;
         }
@@ -176,7 +176,7 @@ std::vector<std::string> WorkerCommands::kept_logs() const {
 }
 
 bool WorkerCommands::is_kept(std::uint32_t local_rank) const {
-    return std::find(kept_.begin(), kept_.end(), local_rank) != kept_.end();
+    return std::ranges::find(kept_, local_rank) != kept_.end();
 }
 
 /// At a restart, on one node: all see the same directory.

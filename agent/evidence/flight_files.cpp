@@ -35,7 +35,7 @@ Result<void> FlightFiles::keep(int memory, const std::string& path) {
     const auto bytes = MUSTER_TRY(read_memory(memory));
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record ", path));
-    if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
+    if (std::ranges::find(paths_, path) == paths_.end()) paths_.push_back(path);
     if (!write_whole(file.get(), bytes)) {
         Error error = error_from_errno(errno, cat("write the flight record ", path));
         ::unlink(path.c_str());  // half a record says less than none

@@ -83,8 +83,7 @@ std::optional<OperationSample> sample_flight_record(int memory) {
     if (!is_record(header)) return std::nullopt;
     const auto entries = newest_entries(memory, header.next);
     if (entries.empty()) return std::nullopt;
-    const auto under_way = std::find_if(entries.begin(), entries.end(),
-                                        [](const auto& entry) { return entry.state == FlightState::started; });
+    const auto under_way = std::ranges::find(entries, FlightState::started, &FlightEntry::state);
     const bool inside = under_way != entries.end();
     return OperationSample{.count = header.next,
                            .inside = inside,

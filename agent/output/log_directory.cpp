@@ -79,7 +79,7 @@ Result<std::string> LogDirectory::run_directory() {
     if (config_.none || !run_.empty()) return run_;
     if (auto base = make_base(); base.has_error()) return base.error();
     std::string job = config_.job;
-    std::replace(job.begin(), job.end(), '/', '_');
+    std::ranges::replace(job, '/', '_');
     run_ = MUSTER_TRY(make_fresh(cat(base_, '/', job, '_')));
     return run_;
 }

@@ -246,7 +246,7 @@ void OutputPump::finish_settled(Instant now) {
     std::erase_if(settling_, [&](Settling& settling) {
         // A stream may have ended before it was asked about.
         std::erase_if(settling.streams, [&](const StreamPointer& stream) {
-            return std::find(streams_.begin(), streams_.end(), stream) == streams_.end();
+            return std::ranges::find(streams_, stream) == streams_.end();
         });
         const bool over = settling.streams.empty() || now >= settling.deadline;
         if (over) settling.settled();

@@ -82,7 +82,7 @@ void OutputStream::show(std::string_view line) {
         add_to(console_batch_);
     const auto contained = [&](const std::string& filter) { return line.find(filter) != std::string_view::npos; };
     const auto& filters = parts_.plan.filters;
-    if (parts_.filtered_file && std::any_of(filters.begin(), filters.end(), contained)) add_to(filtered_batch_);
+    if (parts_.filtered_file && std::ranges::any_of(filters, contained)) add_to(filtered_batch_);
 }
 
 void OutputStream::fold(std::string_view line) {

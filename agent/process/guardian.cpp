@@ -36,7 +36,7 @@ void close_range(int first, int last) {
 /// What the launcher had open is not the guardian's business: a listener kept alive by it would outlive the agent.
 void close_all_but(std::vector<int> kept) {
     std::erase_if(kept, [](int fd) { return fd < 3; });
-    std::sort(kept.begin(), kept.end());
+    std::ranges::sort(kept);
     int from = 3;
     for (const int fd : kept) {
         close_range(from, fd - 1);

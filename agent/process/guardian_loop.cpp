@@ -121,8 +121,7 @@ void GuardianLoop::wait(Instant now) {
 Instant GuardianLoop::next_deadline(Instant now) const {
     auto deadline = no_deadline;
     // The last of a group is our child, as a rule; unless its parent has left the group.
-    if (std::any_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.signalled; }))
-        deadline = now + group_pause;
+    if (std::ranges::any_of(groups_, &Group::signalled)) deadline = now + group_pause;
     if (follow_up_) deadline = std::min(deadline, follow_up_->next_look);
     if (killing_) deadline = killing_->next_pass;
     for (const auto& worker : workers_)
@@ -266,8 +265,7 @@ void GuardianLoop::reap(Instant now) {
 }
 
 void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
-    const auto worker =
-        std::find_if(workers_.begin(), workers_.end(), [&](const Worker& known) { return known.pid == pid; });
+    const auto worker = std::ranges::find(workers_, pid, &Worker::pid);
     if (worker == workers_.end()) {
         report_standby_end(pid, end, now);  // else adopted
         return;

@@ -86,8 +86,7 @@ void GuardianLoop::end_standby(std::uint64_t id) {
 }
 
 void GuardianLoop::report_standby_end(pid_t pid, const WorkerEnd& end, Instant now) {
-    const auto standby =
-        std::find_if(standbys_.begin(), standbys_.end(), [&](const Standby& known) { return known.pid == pid; });
+    const auto standby = std::ranges::find(standbys_, pid, &Standby::pid);
     if (standby == standbys_.end()) return;
     read_start(*standby);
     wire::Ended ended{.id = standby->id, .pid = pid, .end = end, .at_ns = now.time_since_epoch().count()};
@@ -98,8 +97,7 @@ void GuardianLoop::report_standby_end(pid_t pid, const WorkerEnd& end, Instant n
 }
 
 bool GuardianLoop::take_over(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds) {
-    const auto standby =
-        std::find_if(standbys_.begin(), standbys_.end(), [&](const Standby& one) { return one.id == spawn.standby; });
+    const auto standby = std::ranges::find(standbys_, spawn.standby, &Standby::id);
     if (standby == standbys_.end() || !standby->ready || killing_ || fds.size() != spawn_descriptors(spawn))
         return false;
     const auto own = cgroup_ ? cgroup_->child(cat("worker-", spawn.id)) : std::nullopt;

@@ -67,14 +67,14 @@ bool GuardianLoop::note_group(std::uint64_t id, pid_t leader) {
 }
 
 bool GuardianLoop::is_kept(std::uint64_t id) const {
-    return std::find(kept_.begin(), kept_.end(), id) != kept_.end();
+    return std::ranges::find(kept_, id) != kept_.end();
 }
 
 /// A standby process, or a worker that is kept: a round's end is none of theirs.
 bool GuardianLoop::is_spared(pid_t pid) const {
     const auto is_it = [&](const auto& one) { return one.pid == pid; };
-    if (std::any_of(standbys_.begin(), standbys_.end(), is_it)) return true;
-    const auto worker = std::find_if(workers_.begin(), workers_.end(), is_it);
+    if (std::ranges::any_of(standbys_, is_it)) return true;
+    const auto worker = std::ranges::find_if(workers_, is_it);
     return worker != workers_.end() && is_kept(worker->id);
 }
 

@@ -120,7 +120,7 @@ std::string image_bytes(const WorkerCommand& command) {
     std::string bytes;
     if (command.argv.empty() || command.argv[0].empty()) return bytes;
     for (const auto* numbers : {&command.cpus, &command.memory_nodes})
-        if (std::any_of(numbers->begin(), numbers->end(), [](auto number) { return number >= cpus_max; })) return bytes;
+        if (std::ranges::any_of(*numbers, [](auto number) { return number >= cpus_max; })) return bytes;
     ByteWriter out(bytes);
     out.number(static_cast<std::uint32_t>(command.argv.size()));
     out.number(static_cast<std::uint32_t>(command.environment.size()));

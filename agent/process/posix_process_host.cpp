@@ -125,7 +125,7 @@ void PosixProcessHost::keep_standbys(StandbyPlan plan) {
 void PosixProcessHost::keep(const std::vector<std::uint32_t>& local_ranks) {
     wire::Keep keep;
     for (const auto& [id, worker] : workers_) {
-        const bool named = std::find(local_ranks.begin(), local_ranks.end(), worker.local_rank) != local_ranks.end();
+        const bool named = std::ranges::find(local_ranks, worker.local_rank) != local_ranks.end();
         if (named && !worker.ended) keep.ids.push_back(id);
     }
     guardians_->send(keep);
@@ -218,7 +218,7 @@ void PosixProcessHost::ended(std::uint64_t id, WorkerEnded event) {
 }
 
 void PosixProcessHost::group_emptied(std::uint64_t id) {
-    const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second == id; });
+    const auto group = std::ranges::find_if(groups_, [&](const auto& one) { return one.second == id; });
     if (group == groups_.end()) return;
     waiting_.emplace_back(GroupEmpty{group->first});  // after the worker's own end
     groups_.erase(group);
@@ -242,7 +242,7 @@ void PosixProcessHost::deliver(ProcessEvent event) {
 
 void PosixProcessHost::deliver_waiting() {
     const bool unsettled =
-        std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) { return entry.second.ended.has_value(); });
+        std::ranges::any_of(workers_, [](const auto& entry) { return entry.second.ended.has_value(); });
     if (unsettled || guardians_->state() == GuardianPair::State::changing) return;
     const auto keep = shared_from_this();  // the owner may end us in its handler
     for (auto& event : std::exchange(waiting_, {})) deliver(std::move(event));
@@ -253,8 +253,8 @@ void PosixProcessHost::post(ProcessEvent event) {
 }
 
 void PosixProcessHost::reaped(pid_t pid, WorkerEnd end) {
-    const auto found = std::find_if(workers_.begin(), workers_.end(),
-                                    [&](const auto& entry) { return entry.second.pid == pid && !entry.second.ended; });
+    const auto found = std::ranges::find_if(
+        workers_, [&](const auto& entry) { return entry.second.pid == pid && !entry.second.ended; });
     if (found == workers_.end()) return;
     WorkerEnded event;
     event.pid = pid;

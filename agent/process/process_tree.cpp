@@ -69,7 +69,7 @@ std::vector<ProcessFacts> descendants_of(pid_t root, std::vector<ProcessFacts> a
     while (!generation.empty()) {
         std::vector<pid_t> next;
         const auto is_child = [&](const ProcessFacts& facts) {
-            return std::find(generation.begin(), generation.end(), facts.parent) != generation.end();
+            return std::ranges::find(generation, facts.parent) != generation.end();
         };
         const auto children =
             std::partition(all.begin(), all.end(), [&](const auto& facts) { return !is_child(facts); });
@@ -114,7 +114,7 @@ std::vector<pid_t> programs_of_waiting_shell(pid_t leader) {
     // Parents come before their children.
     for (const auto& facts : descendants_of(leader, all_processes())) {
         if (facts.session != leader || !facts.alive()) continue;
-        if (std::find(waiting.begin(), waiting.end(), facts.parent) == waiting.end()) continue;
+        if (std::ranges::find(waiting, facts.parent) == waiting.end()) continue;
         found.push_back(facts.pid);
         if (waits(facts.pid)) waiting.push_back(facts.pid);
     }

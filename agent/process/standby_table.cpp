@@ -46,9 +46,9 @@ std::vector<std::string> lasting_environment(const WorkerCommand& command) {
     auto variables = command.environment;
     const auto passing = variables_of_a_round();
     std::erase_if(variables, [&](const std::string& variable) {
-        return std::find(passing.begin(), passing.end(), name_of(variable)) != passing.end();
+        return std::ranges::find(passing, name_of(variable)) != passing.end();
     });
-    std::sort(variables.begin(), variables.end());
+    std::ranges::sort(variables);
     return variables;
 }
 

@@ -160,7 +160,7 @@ SignalList signal_list(std::string_view text) {
         const int number = signal_number(name);
         if (number == 0 || number == SIGKILL || number == SIGSTOP)
             list.unusable.emplace_back(name);
-        else if (std::find(list.numbers.begin(), list.numbers.end(), number) == list.numbers.end())
+        else if (std::ranges::find(list.numbers, number) == list.numbers.end())
             list.numbers.push_back(number);
     }
     return list;

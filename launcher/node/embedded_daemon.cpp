@@ -111,7 +111,7 @@ Served read_status(std::string_view answer, const std::string& job) {
 std::optional<Served> served_at(const PortQuestion& question, Instant deadline, Instant stranger_deadline) {
     std::vector<std::string> addresses{"127.0.0.1", "::1"};
     for (const auto& address : question.addresses)
-        if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);
+        if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(address);
     std::optional<Served> served;
     auto left_count = static_cast<std::int64_t>(addresses.size());
     for (const auto& text : addresses) {

@@ -237,8 +237,8 @@ class NodeRun::Body {
     [[nodiscard]] bool is_signalled() const {
         sigset_t waiting;
         if (::sigpending(&waiting) != 0) return false;
-        return std::any_of(config_.handled_signals.begin(), config_.handled_signals.end(),
-                           [&](int signal) { return ::sigismember(&waiting, signal) == 1; });
+        return std::ranges::any_of(config_.handled_signals,
+                                   [&](int signal) { return ::sigismember(&waiting, signal) == 1; });
     }
 
     /// The address at which other nodes connected to this node's daemon, else the best one.
@@ -246,7 +246,7 @@ class NodeRun::Body {
         const auto& all = facts_.addresses;
         const auto reached = daemon_ != nullptr ? daemon_->reached_at() : std::vector<std::string>{};
         for (const auto& address : reached)
-            if (std::find(all.begin(), all.end(), address) != all.end()) return address;
+            if (std::ranges::find(all, address) != all.end()) return address;
         return all.front();
     }
 

@@ -65,8 +65,7 @@ int refuse(int code, std::string_view why, ExitCodeStyle style) {
 /// mpirun's first process hosts the rendezvous. The others expect it on the host where mpirun runs.
 std::string first_host_trouble(const std::vector<std::string>& addresses) {
     // All addresses must match: two hosts may share one address, that of a bridge within each.
-    if (std::all_of(addresses.begin(), addresses.end(), [](const auto& one) { return is_own_host({}, {one}); }))
-        return {};
+    if (std::ranges::all_of(addresses, [](const auto& one) { return is_own_host({}, {one}); })) return {};
     return cat("--rdzv-endpoint is missing: mpirun runs on ", addresses.front(),
                " and its first process on another host, so the other processes cannot know the endpoint; write "
                "--rdzv-endpoint HOST:PORT with one of the hosts, or --from=none if each process runs its own job");

@@ -16,7 +16,7 @@ bool is_negative_number(std::string_view word) {
     const auto dot = word.find('.');
     const auto whole = word.substr(0, dot);
     const auto fraction = dot == std::string_view::npos ? std::string_view{} : word.substr(dot + 1);
-    const auto digits = [](std::string_view text) { return std::all_of(text.begin(), text.end(), ::isdigit); };
+    const auto digits = [](std::string_view text) { return std::ranges::all_of(text, ::isdigit); };
     return digits(whole) && digits(fraction) && !(dot == std::string_view::npos ? whole : fraction).empty();
 }
 
@@ -160,7 +160,7 @@ std::variant<CommandLine, CommandLineError> read_command_line(const std::vector<
 
 std::variant<const OptionRow*, std::string> option_named(std::string_view name) {
     std::string dashed(name);
-    std::replace(dashed.begin(), dashed.end(), '_', '-');
+    std::ranges::replace(dashed, '_', '-');
     if (const auto* exact = find_option(dashed)) return exact;
     auto fitting = dashed.empty() ? std::vector<const OptionRow*>{} : rows_beginning_with(dashed, Origin::torchrun);
     if (fitting.size() == 1) return fitting.front();

@@ -101,7 +101,7 @@ OptionError check_spares(const LaunchConfig& config) {
 
 OptionError check_signals(const LaunchConfig& config) {
     const auto& stops = config.handled_signals;
-    if (std::find(stops.begin(), stops.end(), config.preemption_signal) == stops.end()) return std::nullopt;
+    if (std::ranges::find(stops, config.preemption_signal) == stops.end()) return std::nullopt;
     return cat("--preemption-signal ", config.preemption_signal,
                " contradicts --signals-to-handle, whose signals stop the job: ", config.handled_signal_names,
                config.handled_signal_names == LaunchConfig{}.handled_signal_names ? " (the default)" : "",

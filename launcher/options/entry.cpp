@@ -121,7 +121,7 @@ struct Shebang {
 std::optional<Shebang> shebang_of(std::string_view start) {
     if (!start.starts_with("#!")) return std::nullopt;
     std::string line(start.substr(2, start.find('\n') - 2));
-    std::replace(line.begin(), line.end(), '\t', ' ');
+    std::ranges::replace(line, '\t', ' ');
     Shebang shebang;
     bool plain = true;
     for (const auto word : split(line, ' ')) {

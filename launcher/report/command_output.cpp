@@ -26,7 +26,7 @@ int answer(std::string_view command, std::string_view text, int code) {
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {
-    return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
+    return std::ranges::any_of(words, [](const auto& word) { return word == "--help" || word == "-h"; });
 }
 
 }  // namespace muster::launcher

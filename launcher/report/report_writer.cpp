@@ -131,7 +131,7 @@ std::optional<std::string> report_path(std::string_view file, const ReportNames&
             case 'h':
             case 'j': {
                 std::string name = letter == 'h' ? names.host : names.job;
-                std::replace(name.begin(), name.end(), '/', '_');
+                std::ranges::replace(name, '/', '_');
                 path += name;
                 break;
             }

@@ -153,7 +153,7 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
 
 bool is_all_given(const GivenValue& given) {
     constexpr std::array all{"nnodes", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank"};
-    return std::all_of(all.begin(), all.end(), [&](auto option) { return is_given(given, option); });
+    return std::ranges::all_of(all, [&](auto option) { return is_given(given, option); });
 }
 
 Error nameless_pod(const Environment& environment, std::uint32_t index) {

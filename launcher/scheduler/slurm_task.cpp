@@ -105,8 +105,8 @@ std::uint32_t gpus_on(const Environment& environment, std::uint32_t host) {
 /// SLURM_NODEID counts component by component. So this host's name decides if it is known.
 std::optional<std::uint32_t> place_of(const Environment& environment, const std::vector<std::string>& hosts) {
     const auto name = value_or_empty(environment, "SLURMD_NODENAME");
-    const auto here = std::find(hosts.begin(), hosts.end(), name);
-    if (std::count(hosts.begin(), hosts.end(), name) == 1) return static_cast<std::uint32_t>(here - hosts.begin());
+    const auto here = std::ranges::find(hosts, name);
+    if (std::ranges::count(hosts, name) == 1) return static_cast<std::uint32_t>(here - hosts.begin());
     const auto number_given = number(environment, "SLURM_NODEID");
     if (!number_given || *number_given >= static_cast<std::int64_t>(hosts.size())) return std::nullopt;
     return static_cast<std::uint32_t>(*number_given);

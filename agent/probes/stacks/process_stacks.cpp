@@ -57,7 +57,7 @@ class StackPrinter {
         std::size_t told = 0;
         for (const auto& thread : read_python()) {
             const auto id = static_cast<pid_t>(thread.native_id);
-            const bool is_known = std::find(unwound.begin(), unwound.end(), id) != unwound.end();
+            const bool is_known = std::ranges::find(unwound, id) != unwound.end();
             if (is_known || thread.frames.empty() || ++told > python_threads_told_max) continue;
             line_(cat("thread ", id, ' ', thread_name(process_, id)));
             print_python(thread.frames);
