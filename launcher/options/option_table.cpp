@@ -21,10 +21,7 @@ using Accepted = std::optional<std::string>;
 constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
 
 Accepted whole(std::string_view value, std::int64_t lowest, std::uint32_t& field) {
-    const auto number = whole_number(value, lowest, most);
-    if (!number) return cat("a whole number from ", lowest, " to ", most);
-    field = static_cast<std::uint32_t>(*number);
-    return std::nullopt;
+    return read_into(whole_number(value, lowest, most), field, cat("a whole number from ", lowest, " to ", most));
 }
 
 Accepted positive_seconds(std::string_view value, Duration& field) {
@@ -136,19 +133,15 @@ Accepted accept_directory(std::string_view value, std::string& field) {
 }
 
 Accepted accept_streams(std::string_view value, StreamChoice& field) {
-    const auto choice = stream_choice(value);
-    if (!choice) return "0, 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:MASK,..., e.g. 0:3,12:1";
-    field = *choice;
-    return std::nullopt;
+    return read_into(stream_choice(value), field,
+                     "0, 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:MASK,..., e.g. 0:3,12:1");
 }
 
 Accepted accept_ranks_filter(std::string_view value, Settings& settings) {
-    settings.config.local_ranks_filter.clear();
-    if (value.empty()) return std::nullopt;
-    const auto ranks = local_ranks(value);
-    if (!ranks) return "comma-separated local ranks, e.g. 0,1,2";
-    settings.config.local_ranks_filter = *ranks;
-    return std::nullopt;
+    auto& filter = settings.config.local_ranks_filter;
+    filter.clear();
+    return value.empty() ? Accepted()
+                         : read_into(local_ranks(value), filter, "comma-separated local ranks, e.g. 0,1,2");
 }
 
 Accepted accept_signals(std::string_view value, Settings& settings) {
@@ -178,40 +171,6 @@ Accepted accept_restarts(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
-Accepted accept_node_failures(std::string_view value, Settings& settings) {
-    settings.node_failures = node_failures(value);
-    if (!settings.node_failures) return "M/N with 0 < M <= N <= 100, e.g. 2/5, or 0 to exclude no node";
-    return std::nullopt;
-}
-
-Accepted accept_preemption_signal(std::string_view value, Settings& settings) {
-    const auto signal = handled_signal(value);
-    if (!signal) return "name or number of a signal that can be handled, e.g. SIGUSR1";
-    settings.config.preemption_signal = *signal;
-    return std::nullopt;
-}
-
-Accepted accept_node_rank(std::string_view value, Settings& settings) {
-    const auto number = whole_number(value, 0, 19'999);
-    if (!number) return "a whole number from 0 to MAX nodes - 1";
-    settings.config.node_rank = static_cast<std::int32_t>(*number);
-    return std::nullopt;
-}
-
-Accepted accept_master_port(std::string_view value, Settings& settings) {
-    const auto number = whole_number(value, 0, 65'535);
-    if (!number) return "a port from 0 to 65535";
-    settings.master_port = static_cast<std::uint16_t>(*number);
-    return std::nullopt;
-}
-
-Accepted accept_store_port(std::string_view value, Settings& settings) {
-    const auto range = parse_port_range(value);
-    if (!range) return "a port P or a range P-Q, from 1 to 65535, e.g. 29600-29610, or 0 for any free port";
-    settings.config.store_ports = *range;
-    return std::nullopt;
-}
-
 Accepted accept_allow_from(std::string_view value, Settings& settings) {
     auto sources = AddressSet::parse(value);
     if (!sources) return "addresses and networks, e.g. 10.0.0.0/8,fd00::/8";
@@ -237,7 +196,8 @@ constexpr std::array rows{
               "Workers on this node. auto: one for each GPU that CUDA sees, else one for each CPU. Nodes may use different numbers.", "1",
               accept_workers},
     OptionRow{"node-rank", 0, Kind::value, Group::nodes, From::torchrun, true, "R",
-              "static: this node's group rank. c10d: the preferred group rank in the first round.", "0", accept_node_rank},
+              "static: this node's group rank. c10d: the preferred group rank in the first round.", "0",
+              [](auto value, auto& to) { return read_into(whole_number(value, 0, 19'999), to.config.node_rank, "a whole number from 0 to MAX nodes - 1"); }},
     OptionRow{"role", 0, Kind::value, Group::nodes, From::torchrun, true, "NAME", "Role of this node's workers.", "default",
               [](auto value, auto& to) -> Accepted { to.config.role = value; return std::nullopt; }},
     OptionRow{"spares", 0, Kind::value, Group::nodes, From::muster, true, "K",
@@ -264,14 +224,15 @@ constexpr std::array rows{
     OptionRow{"master-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST", "static: host of node rank 0.", "127.0.0.1",
               [](auto value, auto& to) -> Accepted { to.master_addr = std::string(trim(value)); return std::nullopt; }},
     OptionRow{"master-port", 0, Kind::value, Group::rendezvous, From::torchrun, true, "PORT", "static: port on node rank 0.", "29500",
-              accept_master_port},
+              [](auto value, auto& to) { return read_into(whole_number(value, 0, 65'535), to.master_port.emplace(), "a port from 0 to 65535"); }},
     OptionRow{"local-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST",
               "Host name or address that this node advertises to the other nodes.", "",
               [](auto value, auto& to) -> Accepted { if (value.size() > 255) return "a name or address of at most 255 bytes";
                                                      to.config.local_address = trim(value); return std::nullopt; }},
     OptionRow{"store-port", 0, Kind::value, Group::rendezvous, From::muster, true, "P[-Q]",
               "Port or port range of the workers' store on this node, e.g. for a firewall. Default: any free port.", "",
-              accept_store_port},
+              [](auto value, auto& to) { return read_into(parse_port_range(value), to.config.store_ports,
+                                                          "a port P or a range P-Q, from 1 to 65535, e.g. 29600-29610, or 0 for any free port"); }},
     OptionRow{"store-relay", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
               "The workers of each node share one connection to the workers' store. Their MASTER_ADDR is then 127.0.0.1, and MUSTER_STORE_ADDR the store's address. "
               "For jobs with more workers than the store's host may open files; not for scripts that open ports of their own at MASTER_ADDR.", "",
@@ -328,7 +289,8 @@ constexpr std::array rows{
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
               "Maximum number of restarts after worker failures, for the whole job or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
     OptionRow{"node-failures", 0, Kind::value, Group::restarts, From::muster, true, "M/N",
-              "Excludes a node that is the first cause of M of the last N failed rounds; a spare replaces it. A node is kept if fewer than MIN nodes would remain. 0: off. Default: 2/5 with --spares, else 0.", "", accept_node_failures},
+              "Excludes a node that is the first cause of M of the last N failed rounds; a spare replaces it. A node is kept if fewer than MIN nodes would remain. 0: off. Default: 2/5 with --spares, else 0.", "",
+              [](auto value, auto& to) { return read_into(node_failures(value), to.node_failures, "M/N with 0 < M <= N <= 100, e.g. 2/5, or 0 to exclude no node"); }},
     OptionRow{"restart-early-failures", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "Restarts also after failures that a restart repeats: a missing module, a syntax error or a bad option before the first step, or a full disk during a checkpoint.", "",
               [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
@@ -372,7 +334,7 @@ constexpr std::array rows{
               "Signals that stop the job and are forwarded to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
     OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",
               "Signal to muster on any node that sends a preemption notice to all workers of the job. They save a checkpoint and exit.", "",
-              accept_preemption_signal},
+              [](auto value, auto& to) { return read_into(handled_signal(value), to.config.preemption_signal, "name or number of a signal that can be handled, e.g. SIGUSR1"); }},
     OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "Allows muster fault to kill, stop, slow down or disconnect workers and the agent of this node, for tests.", "",
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},

@@ -1,5 +1,6 @@
 #include "launcher/options/rendezvous_conf.h"
 
+#include <algorithm>
 #include <array>
 
 #include "launcher/config/option_values.h"
@@ -39,17 +40,11 @@ constexpr std::array keys{
     Key{"keep_alive_interval",
         [](auto value, auto& conf) { return positive_seconds(value, conf.keep_alive_interval); }},
     Key{"keep_alive_max_attempt",
-        [](auto value, auto& conf) -> std::optional<std::string> {
-            conf.keep_alive_attempts = whole_number(value, 1, 1'000);
-            if (!conf.keep_alive_attempts) return "a whole number from 1 to 1000";
-            return std::nullopt;
+        [](auto value, auto& conf) {
+            return read_into(whole_number(value, 1, 1'000), conf.keep_alive_attempts, "a whole number from 1 to 1000");
         }},
     Key{"is_host",
-        [](auto value, auto& conf) -> std::optional<std::string> {
-            conf.is_host = truth(value);
-            if (!conf.is_host) return "1, true, yes or 0, false, no";
-            return std::nullopt;
-        }},
+        [](auto value, auto& conf) { return read_into(truth(value), conf.is_host, "1, true, yes or 0, false, no"); }},
     Key{"store_type",
         [](auto value, auto&) -> std::optional<std::string> {
             if (value != "tcp") return "tcp (a file as store is not supported)";
@@ -75,11 +70,8 @@ constexpr std::array keys{
         },
         true},
     Key{"daemon_port",
-        [](auto value, auto& conf) -> std::optional<std::string> {
-            const auto ports = parse_port_range(value);
-            if (!ports) return "a port P, or a range P-Q";
-            conf.daemon_ports = *ports;
-            return std::nullopt;
+        [](auto value, auto& conf) {
+            return read_into(parse_port_range(value), conf.daemon_ports, "a port P, or a range P-Q");
         },
         true},
     Key{"close_timeout", nullptr},      // the end of a job is answered at once, not published
@@ -117,10 +109,8 @@ Result<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
         const auto value = equals == std::string_view::npos ? std::string_view{} : trim(piece.substr(equals + 1));
         if (name.empty()) return refuse(cat("'", piece, "' has no key; accepted is key=value,key=value"));
         if (value.empty()) return refuse(cat("key '", name, "' has no value; accepted is key=value,key=value"));
-        const Key* found = nullptr;
-        for (const auto& key : keys)
-            if (key.name == name) found = &key;
-        if (found == nullptr) return unknown_key(name);
+        const auto* const found = std::ranges::find(keys, name, &Key::name);
+        if (found == keys.end()) return unknown_key(name);
         if (found->of_etcd && conf.first_of_etcd.empty()) conf.first_of_etcd = name;
         if (found->accept == nullptr) continue;
         if (const auto accepted = found->accept(value, conf))
