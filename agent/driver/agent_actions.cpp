@@ -77,9 +77,7 @@ void Agent::Driver::carry_out(const StartAgain& action) {
 void Agent::Driver::refuse_start(std::uint32_t local_rank, const std::string& why) {
     WorkerNotes notes = notes_at(now());
     notes.message = why;
-    WorkerEnded ended{.local_rank = local_rank};
-    ended.end = NotStarted{0, "prepare the worker"};
-    ended.at = now();
+    WorkerEnded ended{.local_rank = local_rank, .end = NotStarted{0, "prepare the worker"}, .at = now()};
     happen(HostEvent{std::move(ended), std::move(notes)});
 }
 

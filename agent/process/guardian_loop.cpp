@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "agent/output/log_directory.h"
+#include "rendezvous/base/overloaded.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/text/text.h"
 
@@ -146,33 +147,26 @@ void GuardianLoop::read_messages(Instant now) {
 }
 
 void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescriptor>& fds, Instant now) {
-    if (const auto* asked = std::get_if<wire::Spawn>(&message))
-        spawn(*asked, fds);
-    else if (const auto* signal = std::get_if<wire::Signal>(&message))
-        signal_leaders(signal->signal);
-    else if (const auto* keep = std::get_if<wire::Keep>(&message))
-        kept_ = keep->ids;
-    else if (const auto* rest = std::get_if<wire::SignalGroup>(&message))
-        signal_group(*rest);
-    else if (std::holds_alternative<wire::ForkReserve>(message))
-        fork_reserve(fds);
-    else if (const auto* order = std::get_if<wire::Serve>(&message))
-        serve(*order);
-    else if (const auto* notice = std::get_if<wire::DeathNotice>(&message))
-        death_notice_ = notice->bytes;
-    else if (const auto* folder = std::get_if<wire::Folder>(&message))
-        folder_ = folder->path;
-    else if (const auto* wanted = std::get_if<wire::FollowUp>(&message))
-        begin_follow_up(*wanted);
-    else if (std::holds_alternative<wire::Feed>(message))
-        last_fed_ = now;
-    else if (std::holds_alternative<wire::Quit>(message))
-        quitting_ = true;
-    else if (const auto* kill = std::get_if<wire::Kill>(&message)) {
-        empty_asked_ = kill->number;
-        begin_kill(Cause::asked, now);
-    } else if (const auto* standby = std::get_if<wire::EndStandby>(&message))
-        end_standby(standby->id);
+    std::visit(Overloaded{
+                   [&](const wire::Spawn& asked) { spawn(asked, fds); },
+                   [&](const wire::Signal& signal) { signal_leaders(signal.signal); },
+                   [&](const wire::Keep& keep) { kept_ = keep.ids; },
+                   [&](const wire::SignalGroup& signal) { signal_group(signal); },
+                   [&](const wire::ForkReserve&) { fork_reserve(fds); },
+                   [&](const wire::Serve& order) { serve(order); },
+                   [&](const wire::DeathNotice& notice) { death_notice_ = notice.bytes; },
+                   [&](const wire::Folder& folder) { folder_ = folder.path; },
+                   [&](const wire::FollowUp& wanted) { begin_follow_up(wanted); },
+                   [&](const wire::Feed&) { last_fed_ = now; },
+                   [&](const wire::Quit&) { quitting_ = true; },
+                   [&](const wire::Kill& kill) {
+                       empty_asked_ = kill.number;
+                       begin_kill(Cause::asked, now);
+                   },
+                   [&](const wire::EndStandby& standby) { end_standby(standby.id); },
+                   [](const auto& /*of a guardian*/) {},
+               },
+               message);
 }
 
 void GuardianLoop::spawn(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds) {

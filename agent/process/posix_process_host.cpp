@@ -160,11 +160,7 @@ void PosixProcessHost::kill_guardian() {
 
 void PosixProcessHost::refuse(std::uint64_t id, NotStarted why) {
     asio::post(context_, [self = shared_from_this(), id, why = std::move(why)] {
-        if (self->closed_) return;
-        WorkerEnded event;
-        event.end = why;
-        event.at = std::chrono::steady_clock::now();
-        self->ended(id, std::move(event));
+        if (!self->closed_) self->ended(id, {.end = why, .at = std::chrono::steady_clock::now()});
     });
 }
 
@@ -178,13 +174,11 @@ void PosixProcessHost::handle(const wire::Message& message) {
             standbys_->refused(worker->second.local_rank);
         deliver(WorkerStarted{.local_rank = worker->second.local_rank, .pid = spawned->pid});
     } else if (const auto* end = std::get_if<wire::Ended>(&message)) {
-        WorkerEnded event;
-        event.pid = end->pid;
-        event.end = end->end;
-        event.at = Instant(Duration(end->at_ns));
-        event.unfed = end->unfed;
-        event.group_left = end->group_left;
-        ended(end->id, std::move(event));
+        ended(end->id, {.pid = end->pid,
+                        .end = end->end,
+                        .at = Instant(Duration(end->at_ns)),
+                        .unfed = end->unfed,
+                        .group_left = end->group_left});
     } else if (const auto* group = std::get_if<wire::GroupEmptied>(&message)) {
         group_emptied(group->id);
     } else if (const auto* emptied = std::get_if<wire::Emptied>(&message)) {
@@ -230,8 +224,7 @@ void PosixProcessHost::settled(std::uint64_t id) {
     if (closed_ || found == workers_.end()) return;  // the timer and the pump may both say it
     auto event = std::move(*found->second.ended);
     workers_.erase(found);
-    auto tail = pump_->take_tail(id);
-    event.stderr_tail = std::move(tail);
+    event.stderr_tail = pump_->take_tail(id);
     deliver(std::move(event));
     deliver_waiting();
 }
@@ -256,26 +249,19 @@ void PosixProcessHost::reaped(pid_t pid, WorkerEnd end) {
     const auto found = std::ranges::find_if(
         workers_, [&](const auto& entry) { return entry.second.pid == pid && !entry.second.ended; });
     if (found == workers_.end()) return;
-    WorkerEnded event;
-    event.pid = pid;
     const auto* by_signal = std::get_if<Signaled>(&end);
-    event.orphaned = by_signal != nullptr && by_signal->signal == SIGKILL;
-    event.end = std::move(end);
-    event.at = std::chrono::steady_clock::now();
-    ended(found->first, std::move(event));
+    const bool is_killed = by_signal != nullptr && by_signal->signal == SIGKILL;
+    ended(found->first,
+          {.pid = pid, .end = std::move(end), .at = std::chrono::steady_clock::now(), .orphaned = is_killed});
 }
 
 void PosixProcessHost::guardian_lost(GuardianLost lost) {
     // Those whose status was not seen died with the guardian, or were reaped by it in its last moment.
     for (auto& [id, worker] : workers_) {
         if (worker.ended) continue;
-        WorkerEnded event;
-        event.pid = worker.pid;
-        event.end = worker.pid != 0 ? WorkerEnd(Signaled{.signal = SIGKILL})
-                                    : WorkerEnd(NotStarted{EPIPE, "the guardian is gone"});
-        event.at = lost.at;
-        event.orphaned = true;
-        ended(id, std::move(event));
+        WorkerEnd end = Signaled{.signal = SIGKILL};
+        if (worker.pid == 0) end = NotStarted{EPIPE, "the guardian is gone"};
+        ended(id, {.pid = worker.pid, .end = std::move(end), .at = lost.at, .orphaned = true});
     }
     groups_.clear();
     if (standbys_) standbys_->forget();

@@ -208,13 +208,10 @@ int launch(Launch launch, Environment environment) {
     open_log(config, environment);
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
-    if (const auto trouble = first_host_trouble(launch.own_addresses); !trouble.empty())
-        return refuse(exit_codes::usage, trouble, style);
-    if (const auto trouble = log_dir_trouble(config); !trouble.empty())
-        return refuse(exit_codes::usage, trouble, style);
     const auto report_file = named_file_path(config, config.report);
-    if (const auto trouble = report_problem(report_file); !trouble.empty())
-        return refuse(exit_codes::usage, trouble, style);
+    for (const auto& trouble :
+         {first_host_trouble(launch.own_addresses), log_dir_trouble(config), report_problem(report_file)})
+        if (!trouble.empty()) return refuse(exit_codes::usage, trouble, style);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
@@ -271,35 +268,35 @@ int launch(Launch launch, Environment environment) {
     return code;
 }
 
-using Command = int (*)(const std::vector<std::string>& arguments);
-
-/// Null if `word` is not a command.
-Command command_named(std::string_view word) {
-    if (word == "flight") return run_flight;
-    if (word == "logs") return [](const auto& arguments) { return run_logs(arguments, process_environment()); };
-    if (word == "checkpoint") return run_checkpoint;
-    if (word == "doctor") return [](const auto& arguments) { return run_doctor(arguments, process_environment()); };
-    if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
-    if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
-    if (word == "status") return [](const auto& arguments) { return run_status(arguments, process_environment()); };
-    if (word == "top") return [](const auto& arguments) { return run_top(arguments, process_environment()); };
-    if (word == "key") return [](const auto& arguments) { return run_key(arguments, process_environment()); };
-    if (word == "torch-build")
-        return [](const auto& arguments) { return run_torch_build(arguments, process_environment()); };
-    if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
-    return nullptr;
-}
+struct Command {
+    std::string_view name;
+    int (*run)(const std::vector<std::string>& arguments, const Environment& environment);
+};
+constexpr Command commands[] = {
+    {"flight", [](const auto& arguments, const auto&) { return run_flight(arguments); }},
+    {"logs", run_logs},
+    {"checkpoint", [](const auto& arguments, const auto&) { return run_checkpoint(arguments); }},
+    {"doctor", run_doctor},
+    {"drain", run_drain},
+    {"fault", run_fault},
+    {"status", run_status},
+    {"top", run_top},
+    {"key", run_key},
+    {"torch-build", [](const auto& arguments, const auto& own) { return run_torch_build(arguments, own); }},
+    {"config", [](const auto& arguments, const auto& own) { return run_config(arguments, own); }},
+};
 
 }  // namespace
 
 int run(int argc, const char* const* argv) {
     survive_file_size_limit();  // workers start with default signal actions
     open_missing_standard_streams();
-    if (const auto command = argc > 1 ? command_named(argv[1]) : nullptr) {
-        end_start_up_signals();  // signals end a command by default
-        return command({argv + 2, argv + argc});
-    }
     const auto environment = process_environment();
+    const auto* const command = std::ranges::find(commands, std::string_view(argc > 1 ? argv[1] : ""), &Command::name);
+    if (command != std::end(commands)) {
+        end_start_up_signals();  // signals end a command by default
+        return command->run({argv + 2, argv + argc}, environment);
+    }
     const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
     const auto file = named_job_file(words);
     if (!file) return refuse(exit_codes::usage, file.error().context, {});
