@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/base/system/lock_file.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -31,9 +32,7 @@ FileDescriptor open_own(const std::string& path, int flags) {
 }
 
 GpuBaseline read_baseline(const FileDescriptor& file) {
-    std::string text(file_bytes_max, '\0');
-    const auto size = ::pread(file.get(), text.data(), text.size(), 0);
-    text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    const auto text = read_front(file.get(), file_bytes_max).value_or(std::string());
     GpuBaseline baseline;
     for (const auto line : split(text, '\n')) {
         const auto words = split(line, ' ');

@@ -18,6 +18,7 @@
 #include "agent/output/log_directory.h"
 #include "rendezvous/base/overloaded.h"
 #include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -42,10 +43,8 @@ FileDescriptor open_child_signals() {
 std::string read_image(int fd) {
     struct stat facts {};
     if (::fstat(fd, &facts) != 0 || facts.st_size <= 0) return {};
-    if (static_cast<std::size_t>(facts.st_size) > wire::image_max_bytes) return {};
-    std::string bytes(static_cast<std::size_t>(facts.st_size), '\0');
-    const auto size = ::pread(fd, bytes.data(), bytes.size(), 0);
-    return size == facts.st_size ? bytes : std::string{};
+    const auto size = static_cast<std::size_t>(facts.st_size);
+    return size <= wire::image_max_bytes ? read_front(fd, size).value_or(std::string()) : std::string();
 }
 
 WorkerEnd end_of(const siginfo_t& info) {

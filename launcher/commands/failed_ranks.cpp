@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/config/option_values.h"
+#include "launcher/commands/log_query.h"
 #include "launcher/status/json_text.h"
 #include "rendezvous/base/text/text.h"
 
@@ -14,17 +14,14 @@ using nlohmann::json;
 
 void add(FailedRanks& failed, std::int64_t round, std::int64_t rank) {
     if (round < 0 || rank < 0 || rank > rank_max) return;
-    failed.ranks.emplace(static_cast<std::uint64_t>(round), static_cast<std::uint32_t>(rank));
+    failed.emplace(static_cast<std::uint64_t>(round), static_cast<std::uint32_t>(rank));
 }
 
 /// "0-3,8", which may end with " and 12 more".
 void add_list(FailedRanks& failed, std::int64_t round, std::string_view list) {
     for (const auto piece : split(list.substr(0, list.find(' ')), ',')) {
-        const auto dash = piece.find('-');
-        const auto first = whole_number(piece.substr(0, dash), 0, rank_max);
-        const auto last = dash == std::string_view::npos ? first : whole_number(piece.substr(dash + 1), 0, rank_max);
-        if (!first || !last) continue;
-        for (auto rank = *first; rank <= *last; ++rank) add(failed, round, rank);
+        if (const auto ranks = read_ranks(piece))
+            for (const auto rank : *ranks) add(failed, round, rank);
     }
 }
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -52,9 +52,8 @@ std::string describe_agent(const agent::CommandAddress& address) {
 /// In a user namespace an agent names itself by another number than the one that it has here.
 bool lives_in_another_namespace(pid_t pid) {
     const auto space_of = [](std::string_view process) {
-        std::array<char, 64> link{};
-        const auto size = ::readlink(cat("/proc/", process, "/ns/user").c_str(), link.data(), link.size());
-        return std::string(link.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+        std::error_code failure;
+        return std::filesystem::read_symlink(cat("/proc/", process, "/ns/user"), failure);
     };
     const auto theirs = space_of(cat(pid));
     return !theirs.empty() && theirs != space_of("self");

@@ -209,14 +209,9 @@ bool JobLogs::show(const Sink& sink) {
         const auto file = line->node * agent::LogWireReader::files_max + line->file;
         show_.add(file, line->line, ranks_.size(), line->is_late ? LogShow::Order::late : LogShow::Order::kept);
         if (node.logs && order_.waiting_bytes(node.order) == 0 && paused_.erase(&node) > 0) node.logs->resume();
-        if (show_.size() >= shown_bytes_max && !give(sink)) return false;
+        if (show_.size() >= shown_bytes_max && !show_.give(sink)) return false;
     }
-    return give(sink);
-}
-
-bool JobLogs::give(const Sink& sink) {
-    const auto text = show_.take();
-    return text.empty() || sink(text);
+    return show_.give(sink);
 }
 
 bool JobLogs::read(const Sink& sink, Duration turn) {
@@ -228,13 +223,13 @@ bool JobLogs::read(const Sink& sink, Duration turn) {
     if (!request_.follow) return true;
     const auto now_ns = agent::log_time_ns();
     show_.show_due(std::clamp(order_.complete_ns(), now_ns - fold_lag_max_ns, now_ns - agent::LogMerge::write_lag_ns));
-    return give(sink);
+    return show_.give(sink);
 }
 
 bool JobLogs::finish(const Sink& sink) {
     if (!show(sink)) return false;
     show_.finish();
-    return give(sink);
+    return show_.give(sink);
 }
 
 }  // namespace muster::launcher

@@ -41,7 +41,7 @@ Result<JobAgents> read_job_agents(const std::string& json);
 class JobLogs {
   public:
     /// Takes whole lines; false where nobody wants more.
-    using Sink = std::function<bool(std::string_view lines)>;
+    using Sink = LogShow::Sink;
     /// A sentence about one of the nodes.
     using Trouble = std::function<void(const std::string& sentence)>;
     /// More are not read at once.
@@ -97,7 +97,6 @@ class JobLogs {
     void ended(Node& node, const std::string& why);
     void tell(Node& node, const std::string& why);
     bool show(const Sink& sink);
-    bool give(const Sink& sink);
 
     LogRequest request_;
     const Instant began_ = std::chrono::steady_clock::now();

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/commands/failed_ranks.h"
-#include "launcher/status/http_get.h"
+#include "rendezvous/base/text/number_ranges.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 
@@ -15,17 +14,6 @@ namespace {
 constexpr std::size_t ranks_max = 100'000;
 constexpr std::int64_t since_max_s = std::int64_t{3650} * 86'400;
 constexpr std::size_t since_bytes_max = sizeof "&since=315360000&from=";
-
-std::string ranks_text(const std::set<std::uint32_t>& ranks) {
-    std::string text;
-    for (auto at = ranks.begin(); at != ranks.end();) {
-        const auto first = *at;
-        auto last = first;
-        while (++at != ranks.end() && *at == last + 1) ++last;
-        text += cat(text.empty() ? "" : ",", first, first == last ? "" : cat("-", last));
-    }
-    return text;
-}
 
 /// Names as they are, but for what has a meaning in a target.
 bool is_plain(std::string_view name) {
@@ -91,7 +79,7 @@ std::string log_target(const LogRequest& request) {
         target += cat(target.size() == logs_path.size() ? '?' : '&', part...);
     };
     if (!request.job.empty()) add("job=", percent_encoded(request.job));
-    if (request.ranks) add("ranks=", ranks_text(*request.ranks));
+    if (request.ranks) add("ranks=", describe_ranges({request.ranks->begin(), request.ranks->end()}));
     if (request.out != request.err) add("stream=", request.out ? "out" : "err");
     if (request.round) add("round=", *request.round);
     if (request.follow) add("follow=1");

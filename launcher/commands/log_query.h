@@ -16,6 +16,9 @@ namespace muster::launcher {
 
 inline constexpr std::string_view logs_path = "/logs";
 
+/// The largest rank that a list of ranks may name.
+inline constexpr std::uint32_t rank_max = 1'000'000;
+
 /// "0-7,31". Nothing for another text, or for more ranks than a job can have: an agent reads it on its loop.
 std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text);
 

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <ctime>
-#include <utility>
 
 #include "rendezvous/base/text/text.h"
 
@@ -55,14 +54,6 @@ void LogShow::fold(FileId file, const LogLine& line, std::size_t rank_count) {
 
 void LogShow::show_due(std::int64_t now_ns) {
     if (form_ == Form::folded) fold_.show_due(instant(now_ns));
-}
-
-void LogShow::finish() {
-    fold_.show_all(Instant{});
-}
-
-std::string LogShow::take() {
-    return std::exchange(text_, {}) + fold_.take();
 }
 
 }  // namespace muster::launcher

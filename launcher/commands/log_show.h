@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "agent/output/line_fold.h"
 #include "agent/output/log_reader.h"
@@ -17,6 +20,7 @@ class LogShow {
     /// Of a line that comes after later ones were shown.
     enum class Order { kept, late };
     using FileId = std::uint64_t;
+    using Sink = std::function<bool(std::string_view lines)>;
 
     explicit LogShow(Form form) : form_(form) {}
 
@@ -26,9 +30,12 @@ class LogShow {
     /// What time alone decides of a fold.
     void show_due(std::int64_t now_ns);
     /// Shows all that is held back to be folded.
-    void finish();
-    /// The text since the last call: whole lines.
-    [[nodiscard]] std::string take();
+    void finish() { fold_.show_all(Instant{}); }
+    /// Gives the text since the last call, whole lines. False: the sink takes no more.
+    bool give(const Sink& sink) {
+        const auto text = std::exchange(text_, {}) + fold_.take();
+        return text.empty() || sink(text);
+    }
     [[nodiscard]] std::size_t size() const { return text_.size() + fold_.size(); }  ///< Of that text.
 
   private:

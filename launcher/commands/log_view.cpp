@@ -37,7 +37,7 @@ std::function<bool(const LogLine& line)> line_filter(const LogRequest& request) 
     return [nodes = request.nodes, failed = request.failed, include = request.include,
             exclude = request.exclude](const LogLine& line) {
         if (!is_of_nodes(line.owner->host, nodes)) return false;
-        if (failed && !failed->ranks.contains({line.owner->round, line.owner->rank})) return false;
+        if (failed && !failed->contains({line.owner->round, line.owner->rank})) return false;
         const auto end = line.text.begin() + static_cast<std::ptrdiff_t>(std::min(line.text.size(), matched_bytes_max));
         // '$' is the end of the line alone.
         const auto flags =
@@ -61,18 +61,13 @@ LogView::LogView(const LogRequest& request, std::int64_t now_ns)
 Result<bool> LogView::read(std::int64_t now_ns, const Sink& sink) {
     const auto show = [&](std::size_t file, const LogLine& line) {
         show_.add(file, line, merge_.ranks().size());
-        return show_.size() < batch_bytes || give(sink);
+        return show_.size() < batch_bytes || show_.give(sink);
     };
     const auto until_ns = now_ns - agent::LogMerge::write_lag_ns;
     const auto read = follow_ ? merge_.read(show, until_ns) : merge_.read(show);
     if (!read || !*read) return read;
     if (follow_) show_.show_due(until_ns);
-    return give(sink);
-}
-
-bool LogView::give(const Sink& sink) {
-    const auto text = show_.take();
-    return text.empty() || sink(text);
+    return show_.give(sink);
 }
 
 void LogView::finish(const Sink& sink) {
@@ -81,7 +76,7 @@ void LogView::finish(const Sink& sink) {
         return true;
     });
     show_.finish();
-    give(sink);
+    show_.give(sink);
 }
 
 }  // namespace muster::launcher

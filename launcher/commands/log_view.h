@@ -49,15 +49,13 @@ class LogView {
     Result<void> find() { return merge_.find(); }
     [[nodiscard]] std::size_t file_count() const { return merge_.file_count(); }
     /// Takes whole lines; false where nobody wants more.
-    using Sink = std::function<bool(std::string_view lines)>;
+    using Sink = LogShow::Sink;
     /// Gives `sink` the lines that can be shown by now. False once it has refused.
     Result<bool> read(std::int64_t now_ns, const Sink& sink);
     /// What is held back to be folded, and the beginnings of lines at the ends of files.
     void finish(const Sink& sink);
 
   private:
-    bool give(const Sink& sink);
-
     const bool follow_;
     agent::LogMerge merge_;
     LogShow show_;

@@ -16,12 +16,13 @@
 #include "launcher/commands/job_stacks.h"
 #include "launcher/commands/log_view.h"
 #include "launcher/commands/log_wish.h"
-#include "launcher/commands/status_source.h"
+#include "launcher/commands/status_command.h"
 #include "launcher/report/command_output.h"
 #include "launcher/status/status_reader.h"
 #include "launcher/status/status_text.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
@@ -68,13 +69,7 @@ constexpr int polls_between_searches = 5;  ///< For files of workers that have j
 
 /// 0, or the error number of stdout: EPIPE if nobody reads any more.
 int print(std::string_view text) {
-    while (!text.empty()) {
-        const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return errno;
-        text.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return 0;
+    return write_whole(STDOUT_FILENO, text) ? 0 : errno;
 }
 
 int exit_code(int error_number) {
@@ -229,11 +224,9 @@ int show_stacks(const LogWish& wish, const JobAgents& agents, const std::vector<
 }
 
 int show_job(LogWish wish, const Environment& environment) {
-    const auto source = StatusSource::find(wish.endpoint, environment, wish.insecure);
-    if (!source)
-        return print_error(
-            "logs", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
-            source.error().context);
+    int code = 0;
+    const auto source = find_status_source("logs", wish.endpoint, wish.insecure, environment, code);
+    if (!source) return code;
     auto ways = find_ways(environment, wish.job, rendezvous::logs_key, wish.insecure);
     if (!ways) return print_error("logs", exit_codes::configuration, ways.error().context);
     const auto agents = ask_for_agents(wish.job, *source);
@@ -257,7 +250,7 @@ int show_job(LogWish wish, const Environment& environment) {
     if (wish.failed) {
         auto failed = ask_who_failed(wish.job, *source);
         if (!failed) return print_error("logs", 1, cat("--failed: ", source->name(), ": ", failed.error().context));
-        if (failed->ranks.empty())
+        if (failed->empty())
             return print_error("logs", 1,
                                "no worker of the job has failed, as far as this daemon knows since its start");
         wish.request.failed = std::move(*failed);

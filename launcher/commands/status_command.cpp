@@ -162,9 +162,9 @@ Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std
     return options;
 }
 
-std::optional<StatusSource> find_status_source(std::string_view verb, const StatusOptions& options,
+std::optional<StatusSource> find_status_source(std::string_view verb, const std::string& endpoint, bool insecure,
                                                const Environment& environment, int& code) {
-    auto source = StatusSource::find(options.endpoint, environment, options.insecure);
+    auto source = StatusSource::find(endpoint, environment, insecure);
     if (source) return *std::move(source);
     const bool is_usage = source.error().code == Errc::invalid_argument;
     code = print_error(verb, is_usage ? exit_codes::usage : exit_codes::configuration, source.error().context);
@@ -176,7 +176,7 @@ int run_status(const std::vector<std::string>& arguments, const Environment& env
     const auto options = read_status_options("status", arguments);
     if (!options) return print_error("status", exit_codes::usage, options.error().context);
     int code = 0;
-    const auto source = find_status_source("status", *options, environment, code);
+    const auto source = find_status_source("status", options->endpoint, options->insecure, environment, code);
     if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
     if (options->events || !options->plot.empty()) return show_events(*options, *source);

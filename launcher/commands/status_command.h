@@ -30,7 +30,7 @@ struct StatusOptions {
 Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std::string> words);
 
 /// The daemon to ask. Nothing: an error was printed, and `code` is the exit code.
-std::optional<StatusSource> find_status_source(std::string_view verb, const StatusOptions& options,
+std::optional<StatusSource> find_status_source(std::string_view verb, const std::string& endpoint, bool insecure,
                                                const Environment& environment, int& code);
 
 /// The screen of `muster top`, with news each options.watch or second. The exit code: 128 and the signal that ended it;

@@ -82,7 +82,7 @@ int run_top(const std::vector<std::string>& arguments, const Environment& enviro
     if (!options) return print_error("top", exit_codes::usage, options.error().context);
     if (options->once || !can_draw()) return run_status(arguments, environment);
     int code = 0;
-    const auto source = find_status_source("top", *options, environment, code);
+    const auto source = find_status_source("top", options->endpoint, options->insecure, environment, code);
     if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
     return show_top(*options, *source);

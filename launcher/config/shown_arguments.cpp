@@ -81,13 +81,6 @@ void add(std::uint64_t& hash, std::string_view word) {
     take(0);
 }
 
-/// Does not split a UTF-8 character.
-std::string cut(std::string text, std::size_t bytes_max) {
-    if (text.size() <= bytes_max) return text;
-    while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xc0U) == 0x80U) --bytes_max;
-    return text.substr(0, bytes_max);
-}
-
 }  // namespace
 
 ShownArguments shown_arguments(std::string_view program, const std::vector<std::string>& arguments) {
@@ -99,7 +92,7 @@ ShownArguments shown_arguments(std::string_view program, const std::vector<std::
         words.push_back(as_for_a_shell(word));
     }
     shown.hash = std::max<std::uint64_t>(shown.hash, 1);
-    shown.text = cut(join(words, " "), native::arguments_bytes_max);
+    shown.text = front_of(join(words, " "), native::arguments_bytes_max);
     return shown;
 }
 

@@ -48,14 +48,12 @@ std::optional<std::vector<std::string>> lines_of(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!file.valid() && errno == ENOENT) return std::vector<std::string>();
     if (!file.valid()) return std::nullopt;
-    std::string text(file_bytes_max, '\0');
-    const auto count = ::read(file.get(), text.data(), text.size());
-    if (count < 0) return std::nullopt;
+    const auto text = read_front(file.get(), file_bytes_max);
+    if (!text) return std::nullopt;
     errno = EFBIG;
-    if (static_cast<std::size_t>(count) == text.size()) return std::nullopt;
-    text.resize(static_cast<std::size_t>(count));
+    if (text->size() == file_bytes_max) return std::nullopt;
     std::vector<std::string> lines;
-    for (const auto line : split(text, '\n')) lines.emplace_back(line);
+    for (const auto line : split(*text, '\n')) lines.emplace_back(line);
     if (lines.back().empty()) lines.pop_back();
     return lines;
 }

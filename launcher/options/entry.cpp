@@ -1,7 +1,5 @@
 #include "launcher/options/entry.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,8 +10,8 @@
 #include <optional>
 
 #include "launcher/options/option_table.h"
-#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 
@@ -27,8 +25,8 @@ constexpr std::string_view run_path_program =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 bool is_directory(const std::string& path) {
-    struct stat facts {};
-    return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+    std::error_code failure;
+    return std::filesystem::is_directory(path, failure);
 }
 
 bool is_executable_file(const std::string& path) {
@@ -95,14 +93,7 @@ std::variant<std::string, NotRunnable> find_python(const Environment& environmen
 
 /// The first bytes of a file, enough for its type and its "#!" line. Empty if it cannot be read.
 std::string start_of(const std::string& path) {
-    constexpr std::size_t looked_at = 256;  // as much as the kernel reads
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat facts {};
-    // Reading a pipe would take the bytes from the program.
-    if (!file.valid() || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
-    std::array<char, looked_at> start{};
-    const auto size = ::read(file.get(), start.data(), start.size());
-    return {start.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+    return read_start_of_file(path, 256);  // as much as the kernel reads
 }
 
 bool is_elf(std::string_view start) {

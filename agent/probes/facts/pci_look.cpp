@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <system_error>
 #include <vector>
@@ -45,8 +44,7 @@ Acs acs_of(const fs::path& bridge) {
     constexpr std::size_t extended = 0x100, for_everyone = 64;
     constexpr unsigned acs_capability = 0x0d, control = 6;
     constexpr unsigned redirects = 1U << 2 | 1U << 3;  // of requests and of completions
-    std::ifstream file(bridge / "config", std::ios::binary);
-    const std::string space((std::istreambuf_iterator<char>(file)), {});
+    const auto space = read_file((bridge / "config").string());
     if (space.size() <= for_everyone) return Acs::unreadable;
     const auto word = [&space](std::size_t at) {
         unsigned value = 0;
