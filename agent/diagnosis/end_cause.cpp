@@ -19,6 +19,10 @@ constexpr std::int64_t shm_low_bytes = 1 << 20;
 /// Docker's default, in which most shortages of shared memory happen.
 constexpr std::int64_t shm_docker_bytes = std::int64_t{64} << 20;
 
+FailureCause because(CauseKind kind, std::string text) {
+    return {kind, std::move(text), {}};
+}
+
 std::string mebibytes(std::int64_t bytes) {
     constexpr std::int64_t mib = 1 << 20;
     if (bytes >= 10 * 1024 * mib) return cat(bytes / (1024 * mib), " GiB");
@@ -116,17 +120,14 @@ bool is_hosts_shortage(const MemoryGroup& group) {
 std::optional<FailureCause> cause_by_kernel_log(const EndFacts& facts) {
     if (const auto* kill = event_about<OomKill>(facts)) {
         const auto size = kill->resident_kib >= 0 ? cat(" (it held ", mebibytes(kill->resident_kib * 1024), ")") : "";
-        return FailureCause{CauseKind::out_of_memory,
-                            cat("the kernel killed it because memory ran out", size, "; ",
-                                kill->in_group ? describe_limit(facts) : std::string(full_host)),
-                            {}};
+        return because(CauseKind::out_of_memory, cat("the kernel killed it because memory ran out", size, "; ",
+                                                     kill->in_group ? describe_limit(facts) : std::string(full_host)));
     }
     if (const auto* gpu = gpu_error(facts, /*without_pid=*/false))
-        return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_text(*gpu)), {}};
+        return because(CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_text(*gpu)));
     if (event_about<HardwareMemoryError>(facts) != nullptr)
-        return FailureCause{CauseKind::hardware_memory,
-                            "uncorrectable memory error (faulty module) on this host: take the node out of service",
-                            {}};
+        return because(CauseKind::hardware_memory,
+                       "uncorrectable memory error (faulty module) on this host: take the node out of service");
     return std::nullopt;
 }
 
@@ -139,10 +140,9 @@ std::optional<FailureCause> cause_by_counters(const EndFacts& facts) {
                          ? cat("its peak usage was ", mebibytes(group->peak_bytes), " of its limit of ",
                                mebibytes(group->limit_bytes), ", so ", full_host)
                          : describe_limit(facts);
-    return FailureCause{CauseKind::out_of_memory,
-                        cat("the kernel killed it because memory ran out, according to the counter of ",
-                            group ? group->path : "the host", "; ", why),
-                        {}};
+    return because(CauseKind::out_of_memory,
+                   cat("the kernel killed it because memory ran out, according to the counter of ",
+                       group ? group->path : "the host", "; ", why));
 }
 
 std::optional<FailureCause> shared_memory(const EndFacts& facts, bool named_in_text) {
@@ -150,14 +150,13 @@ std::optional<FailureCause> shared_memory(const EndFacts& facts, bool named_in_t
     const auto advice = "; enlarge it (mount -o remount,size=..., docker --shm-size), or use fewer data-loader workers";
     const bool full = facts.shm_bytes > 0 && facts.shm_free_bytes >= 0 && facts.shm_free_bytes < shm_low_bytes;
     if (full)
-        return FailureCause{
-            CauseKind::shared_memory_full, cat("/dev/shm of ", mebibytes(facts.shm_bytes), " is full", advice), {}};
+        return because(CauseKind::shared_memory_full,
+                       cat("/dev/shm of ", mebibytes(facts.shm_bytes), " is full", advice));
     if (named_in_text || (facts.shm_bytes > 0 && facts.shm_bytes <= shm_docker_bytes))
-        return FailureCause{
+        return because(
             CauseKind::shared_memory_full,
             cat("/dev/shm was probably full",
-                facts.shm_bytes > 0 ? cat(": it has only ", mebibytes(facts.shm_bytes)) : std::string(), advice),
-            {}};
+                facts.shm_bytes > 0 ? cat(": it has only ", mebibytes(facts.shm_bytes)) : std::string(), advice));
     return std::nullopt;
 }
 
@@ -165,11 +164,11 @@ std::optional<FailureCause> shared_memory(const EndFacts& facts, bool named_in_t
 std::optional<FailureCause> unnamed_gpu(const EndFacts& facts, std::string_view words) {
     const auto* gpu = gpu_error(facts, /*without_pid=*/true);
     if (gpu == nullptr || !mentions_gpu(words)) return std::nullopt;
-    return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_text(*gpu)), {}};
+    return because(CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_text(*gpu)));
 }
 
 FailureCause cause_by_text(const EndFacts& facts, const KnownError& word) {
-    FailureCause cause{word.kind, word.text, {}};
+    auto cause = because(word.kind, word.text);
     if (word.kind == CauseKind::allocation_failed && facts.address_space_limit_bytes >= 0)
         cause.text +=
             cat("; its address space is limited to ", mebibytes(facts.address_space_limit_bytes), " (ulimit -v)");
@@ -189,15 +188,14 @@ std::string killed_text(const EndFacts& facts) {
 FailureCause cause_without_text(const EndFacts& facts) {
     const auto signal = fatal_signal(facts.end);
     if (signal == kill_signal && (facts.kernel_log_read || facts.oom_kills))
-        return {CauseKind::killed_from_outside, killed_text(facts), {}};
+        return because(CauseKind::killed_from_outside, killed_text(facts));
     if (signal == sigsegv)
-        return {
-            CauseKind::memory_fault, "the location is unknown: the kernel log has no entry, or is not readable", {}};
+        return because(CauseKind::memory_fault,
+                       "the location is unknown: the kernel log has no entry, or is not readable");
     if (signal == sigbus && facts.shm_bytes > 0)
-        return {CauseKind::unknown,
-                cat("a bus error: a mapped file was truncated, or /dev/shm was full (now ",
-                    mebibytes(facts.shm_free_bytes), " of ", mebibytes(facts.shm_bytes), " are free)"),
-                {}};
+        return because(CauseKind::unknown,
+                       cat("a bus error: a mapped file was truncated, or /dev/shm was full (now ",
+                           mebibytes(facts.shm_free_bytes), " of ", mebibytes(facts.shm_bytes), " are free)"));
     return {};
 }
 
@@ -205,7 +203,7 @@ FailureCause memory_fault(const MemoryFault& fault) {
     std::string text = "an invalid memory access (segmentation fault)";
     if (fault.address) text += *fault.address < 4096 ? std::string(", through a null pointer") : "";
     if (!fault.where.empty()) text += cat(", in ", fault.where, " (from the kernel log)");
-    return {CauseKind::memory_fault, text, {}};
+    return because(CauseKind::memory_fault, text);
 }
 
 FailureCause not_started(const EndFacts& facts, const NotStarted& end) {
@@ -213,11 +211,9 @@ FailureCause not_started(const EndFacts& facts, const NotStarted& end) {
     if (!named) return {};
     const auto program = end.stage.substr(std::string_view("interpreter of ").size());
     if (facts.interpreter.empty())
-        return {CauseKind::missing_interpreter, cat(program, " was found, but its interpreter was not"), {}};
-    return {CauseKind::missing_interpreter,
-            cat(program, " needs the interpreter ", facts.interpreter,
-                ", which was not found: install it, or correct the first line"),
-            {}};
+        return because(CauseKind::missing_interpreter, cat(program, " was found, but its interpreter was not"));
+    return because(CauseKind::missing_interpreter, cat(program, " needs the interpreter ", facts.interpreter,
+                                                       ", which was not found: install it, or correct the first line"));
 }
 
 FailureCause decide(const EndFacts& facts) {

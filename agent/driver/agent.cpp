@@ -50,7 +50,7 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
 void Agent::Driver::start() {
     listen();
     auto handled = config_.handled_signals;
-    if (config_.preemption_signal != 0) handled.push_back(config_.preemption_signal);
+    if (config_.workers.preemption_signal != 0) handled.push_back(config_.workers.preemption_signal);
     for (const int signal : handled) {
         boost::system::error_code failure;
         signals_.add(signal, failure);
@@ -171,14 +171,13 @@ void Agent::Driver::answer(native::CommandAnswer answer) {
 }
 
 void Agent::Driver::wait_for_signal() {
-    signals_.async_wait([weak = weak_from_this()](boost::system::error_code failure, int signal) {
-        auto self = weak.lock();
-        if (failure || !self) return;
-        self->wait_for_signal();
-        if (self->agent_.on_signal) self->agent_.on_signal(signal);
-        if (self->finishing_) return self->persister_->hurry();
-        if (signal == self->config_.preemption_signal)
-            self->happen(PreemptionAnnounced{signal});
+    signals_.async_wait(guarded([this](boost::system::error_code failure, int signal) {
+        if (failure) return;
+        wait_for_signal();
+        if (agent_.on_signal) agent_.on_signal(signal);
+        if (finishing_) return persister_->hurry();
+        if (signal == config_.workers.preemption_signal)
+            happen(PreemptionAnnounced{signal});
         else
             happen(StopRequested{signal});
     }));

@@ -106,7 +106,7 @@ void Agent::Driver::carry_out(const SignalWorkers& action) {
 
 void Agent::Driver::carry_out(const PreemptWorkers& action) {
     commands_.send_to_all(local::Notice{.why = action.why});
-    const int signal = config_.preemption_signal;
+    const int signal = config_.workers.preemption_signal;
     if (signal == 0) return;
     std::string deaf;
     for (const auto& [local_rank, pid] : worker_pids_)

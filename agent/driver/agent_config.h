@@ -33,7 +33,6 @@ struct AgentConfig {
     std::vector<int> handled_signals;   ///< Forwarded to the workers; then the agent leaves.
     bool allow_faults = false;          ///< --allow-faults: muster fault may inject faults into this node.
     HangConfig hang;                    ///< Limits for workers without progress.
-    int preemption_signal = 0;          ///< Gives a notice to all workers of the job. 0: none.
     Duration lease = 5s;                ///< The guardian is fed every lease/10.
     std::optional<LookPlan> preflight;  ///< --preflight: what of this node is looked at while it joins.
     HealthCheckConfig health;           ///< --health-check and --health-dir.

@@ -46,7 +46,7 @@ void StoreReach::start(const native::Assigned& assignment, const Known& known, H
     const Endpoint store{join(candidates_, ","), assignment.store_port};
     store_ = describe(store);
     look_up(store, [this](Result<Addresses> found) {
-        if (!found) return finish({.address = candidates_.front(), .interface = {}, .trouble = found.error().context});
+        if (!found) return finish({.address = candidates_.front(), .trouble = found.error().context});
         race_ = ConnectRace::start(loop_, std::move(*found), attempt_max,
                                    [this](const ConnectRace::Outcome& outcome) { raced(outcome); });
     });
@@ -55,12 +55,11 @@ void StoreReach::start(const native::Assigned& assignment, const Known& known, H
 /// The store is on this node: only the interface is asked for.
 void StoreReach::find_own(const std::string& own) {
     if (own.empty() || is_loopback(own) || SocketAddress::from_numeric(own, 0))
-        return finish({.address = own, .interface = interface_with(own), .trouble = {}});
+        return finish({.address = own, .interface = interface_with(own)});
     candidates_ = {own};
     look_up({own, 0}, [this, own](const Result<Addresses>& found) {
-        if (found) return finish({.address = own, .interface = interface_with(*found), .trouble = {}});
+        if (found) return finish({.address = own, .interface = interface_with(*found)});
         finish({.address = own,
-                .interface = {},
                 .trouble = cat("the name of --local-addr has no address here (", found.error().context,
                                "), so gloo chooses the network interface: write an address")});
     });
@@ -87,14 +86,13 @@ void StoreReach::raced(const ConnectRace::Outcome& outcome) {
         boost::system::error_code gone;
         const auto remote = outcome.socket->remote_endpoint(gone).address().to_string();
         const auto local = outcome.socket->local_endpoint(gone).address().to_string();
-        if (!gone) return finish({.address = remote, .interface = interface_with(local), .trouble = {}});
+        if (!gone) return finish({.address = remote, .interface = interface_with(local)});
     }
     for (const auto& [address, why] : outcome.failures)
         if (is_bound_later_ && why == asio::error::connection_refused)
-            return finish({.address = address.address().to_string(), .interface = {}, .trouble = {}});
+            return finish({.address = address.address().to_string()});
     finish(
         {.address = candidates_.front(),
-         .interface = {},
          .trouble = cat("the workers' store at ", store_, " is not reachable from this node (",
                         what_was_tried(outcome.failures, attempt_max),
                         "); the workers retry with their own timeout. Check firewalls between the nodes (--store-port "
@@ -102,7 +100,7 @@ void StoreReach::raced(const ConnectRace::Outcome& outcome) {
 }
 
 void StoreReach::hurry() {
-    if (handler_) finish({.address = candidates_.front(), .interface = {}, .trouble = {}});
+    if (handler_) finish({.address = candidates_.front()});
 }
 
 void StoreReach::cancel() {

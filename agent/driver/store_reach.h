@@ -21,9 +21,9 @@ namespace muster::agent {
 class StoreReach {
   public:
     struct Found {
-        std::string address;    ///< Address of the store. The first candidate if none was reached.
-        std::string interface;  ///< Interface of this host towards the other nodes. Empty: unknown, or loopback.
-        std::string trouble;    ///< Message if no address was reached, else empty.
+        std::string address;       ///< Address of the store. The first candidate if none was reached.
+        std::string interface {};  ///< Interface of this host towards the other nodes. Empty: unknown, or loopback.
+        std::string trouble{};     ///< Message if no address was reached, else empty.
     };
     /// What else is known of the ways of this node; each may be empty.
     struct Known {

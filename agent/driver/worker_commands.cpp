@@ -119,7 +119,7 @@ WorkerCommand WorkerCommands::lasting_command(std::uint32_t local_rank, std::vec
     command.environment = std::move(environment);
     command.cpus = placement.cpus;
     command.memory_nodes = placement.memory_nodes;
-    command.ignored_signal = ignored_by_workers(config_.preemption_signal);
+    command.ignored_signal = ignored_by_workers(config_.workers.preemption_signal);
     return command;
 }
 
@@ -372,9 +372,7 @@ void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) cons
     std::error_code failure;
     if (!logs.directory.empty() && !std::filesystem::is_empty(logs.directory, failure) && !failure)
         notes.log_directory = logs.directory;
-    if (logs.error_file.empty()) return;
-    std::error_code missing;
-    if (!std::filesystem::exists(logs.error_file, missing)) return;
+    if (!std::filesystem::exists(logs.error_file, failure)) return;
     // One byte more than is allowed, so that a longer file is known as one.
     const auto text = read_start_of_file(logs.error_file, error_file_bytes_max + 1);
     notes.error_file = logs.error_file;

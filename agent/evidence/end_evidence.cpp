@@ -162,20 +162,18 @@ FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& 
 std::string EndEvidence::newest_core(const std::string& pattern, std::int64_t since_s) {
     // A file server's clock may be behind ours.
     constexpr std::int64_t clocks_differ_s = 5;
+    constexpr std::int64_t second_ns = 1'000'000'000;
     glob_t files{};
     std::string newest;
-    timespec newest_time{};
-    const auto is_newer = [&](const timespec& time) {
-        return time.tv_sec > newest_time.tv_sec ||
-               (time.tv_sec == newest_time.tv_sec && time.tv_nsec > newest_time.tv_nsec);
-    };
+    auto newest_ns = (since_s - clocks_differ_s) * second_ns - 1;
     if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &files) == 0) {
         for (std::size_t i = 0; i < files.gl_pathc; ++i) {
             struct stat facts {};
-            if (::stat(files.gl_pathv[i], &facts) != 0 || facts.st_mtim.tv_sec < since_s - clocks_differ_s) continue;
-            if (!newest.empty() && !is_newer(facts.st_mtim)) continue;
+            if (::stat(files.gl_pathv[i], &facts) != 0) continue;
+            const auto written_ns = facts.st_mtim.tv_sec * second_ns + facts.st_mtim.tv_nsec;
+            if (written_ns <= newest_ns) continue;
             newest = files.gl_pathv[i];
-            newest_time = facts.st_mtim;
+            newest_ns = written_ns;
         }
     }
     ::globfree(&files);

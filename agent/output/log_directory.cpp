@@ -97,7 +97,6 @@ void LogDirectory::remove_if_empty() {
 }
 
 void remove_empty_folders(const std::string& path) {
-    namespace fs = std::filesystem;
     std::error_code failure;
     std::vector<fs::path> directories;
     for (auto entry = fs::recursive_directory_iterator(path, failure); !failure && entry != fs::end(entry);

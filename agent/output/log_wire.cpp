@@ -82,18 +82,12 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
             if (read && *read && !is_new(std::get<SentLine>(**read))) continue;
             return read;
         }
-        if (head.starts_with("file ")) {
-            if (auto known = read_owner(head); !known) return known.error();
-            drop(end + 1);
-            continue;
-        }
-        if (head.starts_with("path ")) {
-            if (auto known = read_path(head); !known) return known.error();
-            drop(end + 1);
-            continue;
-        }
-        if (head.starts_with("cut ")) {
-            if (auto known = read_cut(head); !known) return known.error();
+        std::optional<Result<void>> learned;
+        if (head.starts_with("file ")) learned = read_owner(head);
+        if (head.starts_with("path ")) learned = read_path(head);
+        if (head.starts_with("cut ")) learned = read_cut(head);
+        if (learned) {
+            if (!*learned) return learned->error();
             drop(end + 1);
             continue;
         }

@@ -146,11 +146,11 @@ void OutputPump::change_owner(std::uint64_t worker, const LogOwner& owner) {
 }
 
 void OutputPump::settle(std::uint64_t worker, std::function<void()> settled) {
-    Settling asked{.streams = {}, .deadline = std::chrono::steady_clock::now() + settle_max, .settled = {}};
-    asked.settled = std::move(settled);
+    Settling asked{.settled = std::move(settled), .deadline = std::chrono::steady_clock::now() + settle_max};
     const auto known = by_worker_.find(worker);
-    if (known != by_worker_.end() && known->second.out) asked.streams.push_back(known->second.out);
-    if (known != by_worker_.end() && known->second.err) asked.streams.push_back(known->second.err);
+    if (known != by_worker_.end())
+        for (const auto& stream : {known->second.out, known->second.err})
+            if (stream) asked.streams.push_back(stream);
     if (asked.streams.empty()) return asked.settled();
     {
         const std::lock_guard lock(mutex_);
@@ -288,18 +288,15 @@ int OutputPump::timeout_ms(Instant now) const {
 
 boost::system::result<WorkerStreams, NotStarted> OutputPump::open(std::uint64_t worker, const WorkerCommand& command) {
     WorkerStreams streams;
-    auto out = open_stream(worker, command, command.stdout_plan);
-    if (out.has_error()) {
-        forget(worker);
-        return out.error();
+    for (const auto& [plan, descriptor] :
+         {std::pair(&command.stdout_plan, &streams.stdout_fd), std::pair(&command.stderr_plan, &streams.stderr_fd)}) {
+        auto opened = open_stream(worker, command, *plan);
+        if (opened.has_error()) {
+            forget(worker);
+            return opened.error();
+        }
+        *descriptor = *std::move(opened);
     }
-    auto err = open_stream(worker, command, command.stderr_plan);
-    if (err.has_error()) {
-        forget(worker);
-        return err.error();
-    }
-    streams.stdout_fd = std::move(*out);
-    streams.stderr_fd = std::move(*err);
     return streams;
 }
 

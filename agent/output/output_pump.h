@@ -73,9 +73,9 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
         std::shared_ptr<OutputStream> err;
     };
     struct Settling {
-        std::vector<std::shared_ptr<OutputStream>> streams;
-        Instant deadline;
         std::function<void()> settled;
+        Instant deadline;
+        std::vector<std::shared_ptr<OutputStream>> streams{};
     };
 
     explicit OutputPump(Console console);

@@ -24,7 +24,7 @@ bool status_handles_signal(std::string_view status, int signal) {
 
 int ignored_by_workers(int preemption_signal) {
     constexpr std::array notices{SIGUSR1, SIGUSR2, SIGXCPU};
-    return std::find(notices.begin(), notices.end(), preemption_signal) != notices.end() ? preemption_signal : 0;
+    return std::ranges::find(notices, preemption_signal) != notices.end() ? preemption_signal : 0;
 }
 
 bool handles_signal(std::int32_t pid, int signal) {

@@ -106,18 +106,18 @@ Result<Request> read_request(const std::vector<std::string>& arguments) {
     };
     bool every_byte = false;
     request.export_it = !arguments.empty() && arguments[0] == "export";
-    auto places = read_words("checkpoint", arguments,
-                             request.export_it ? std::vector<WordOption>{{"--step", take_step},
-                                                                         {"--max-file-size", take_size},
-                                                                         {"--prefix", &request.options.prefix}}
-                                               : std::vector<WordOption>{{"--verify", &every_byte}});
-    if (!places) return places.error();
-    if (request.export_it) places->erase(places->begin());
-    if (places->size() != (request.export_it ? 2 : 1))
+    auto places =
+        MUSTER_TRY(read_words("checkpoint", arguments,
+                              request.export_it ? std::vector<WordOption>{{"--step", take_step},
+                                                                          {"--max-file-size", take_size},
+                                                                          {"--prefix", &request.options.prefix}}
+                                                : std::vector<WordOption>{{"--verify", &every_byte}}));
+    if (request.export_it) places.erase(places.begin());
+    if (places.size() != (request.export_it ? 2 : 1))
         return wrong(cat("write: muster checkpoint ", request.export_it ? "export DIR OUT" : "DIR",
                          " (see muster checkpoint --help)"));
     if (every_byte) request.verification = Verification::at_every_byte;
-    request.places = *std::move(places);
+    request.places = std::move(places);
     return request;
 }
 

@@ -29,13 +29,12 @@ struct Order {
 /// Parses the arguments. The error is for the user.
 Result<Order> read_order(const std::vector<std::string>& words) {
     Order order;
-    const auto nodes =
-        read_words("drain", words, {{"--job", &order.address.job}, {"--rdzv-endpoint", &order.address.endpoint}});
-    if (!nodes) return nodes.error();
-    if (nodes->empty()) return wrong("the node is missing; write muster drain NODE");
-    if (nodes->size() > 1)
-        return wrong(cat("only one node can be drained at a time: got '", (*nodes)[0], "' and '", (*nodes)[1], "'"));
-    order.node = nodes->front();
+    const auto nodes = MUSTER_TRY(
+        read_words("drain", words, {{"--job", &order.address.job}, {"--rdzv-endpoint", &order.address.endpoint}}));
+    if (nodes.empty()) return wrong("the node is missing; write muster drain NODE");
+    if (nodes.size() > 1)
+        return wrong(cat("only one node can be drained at a time: got '", nodes[0], "' and '", nodes[1], "'"));
+    order.node = nodes.front();
     if (order.node.size() > 255) return wrong("names have at most 255 bytes");
     return order;
 }

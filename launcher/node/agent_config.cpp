@@ -230,7 +230,6 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.network = node.network;
     agent.logs = log_choices(config, node);
     agent.handled_signals = config.handled_signals;
-    agent.preemption_signal = config.preemption_signal;
     agent.metrics_file = metrics_file(config);
     agent.gpu_use = config.gpu_use;
     if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);

@@ -121,7 +121,7 @@ std::optional<NotLaunched> make_launch_key(LaunchConfig& config, const Environme
 
 struct Reply {
     unsigned status = 0;  ///< 0: there is no whole answer.
-    std::string body;
+    std::string body{};
     std::string why{};  ///< Without a whole answer, if there is a part of one.
 };
 
@@ -129,16 +129,15 @@ Reply read_reply(std::string_view text) {
     constexpr std::string_view version = "HTTP/1.1 ";
     const auto body = text.find("\r\n\r\n");
     if (text.empty()) return {};
-    if (!text.starts_with(version)) return {.status = 0, .body = {}, .why = std::string(foreign_answer)};
-    if (body == std::string_view::npos) return {.status = 0, .body = {}, .why = std::string(cut_short)};
+    if (!text.starts_with(version)) return {.why = std::string(foreign_answer)};
+    if (body == std::string_view::npos) return {.why = std::string(cut_short)};
     const auto status = whole_number(text.substr(version.size(), 3), 100, 599);
     Reply reply{.status = static_cast<unsigned>(status.value_or(0)), .body = std::string(text.substr(body + 4))};
     for (const auto line : split(text.substr(0, body), '\n')) {
         constexpr std::string_view length = "Content-Length: ";
         if (!line.starts_with(length)) continue;
         const auto size = whole_number(trim(line.substr(length.size())), 0, answer_bytes_max);
-        if (size != static_cast<std::int64_t>(reply.body.size()))
-            return {.status = 0, .body = {}, .why = std::string(cut_short)};
+        if (size != static_cast<std::int64_t>(reply.body.size())) return {.why = std::string(cut_short)};
     }
     return reply;
 }

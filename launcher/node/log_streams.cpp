@@ -40,10 +40,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
     /// The connection has ended; on the loop's thread.
     void end() {
-        {
-            const std::lock_guard lock(mutex_);
-            loop_ = nullptr;
-        }
+        const std::lock_guard lock(mutex_);
+        loop_ = nullptr;
         changed_.notify_all();
     }
     /// False: the viewer has gone. Returns when it has read most of it, and not sooner than the pace allows.
@@ -87,11 +85,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
         }
         if (!bytes.empty()) connection_->send(bytes);
         if (is_last) connection_->finish("all lines are sent");
-        {
-            const std::lock_guard lock(mutex_);
-            unsent_ = connection_->unsent_bytes();
-            has_looked_ = true;
-        }
+        const std::lock_guard lock(mutex_);
+        unsent_ = connection_->unsent_bytes();
+        has_looked_ = true;
         changed_.notify_all();
     }
 

@@ -110,15 +110,11 @@ void reap(Check& check) {
 void kill_all(Check& check) {
     const auto deadline = Clock::now() + kill_wait;
     while (Clock::now() < deadline) {
-        const auto left = agent::descendants_of(::getpid(), agent::all_processes());
-        bool any = false;
-        for (const auto& one : left) {
-            if (!one.alive()) continue;
-            any = true;
-            agent::signal_process(one, SIGKILL);
-        }
+        auto left = agent::descendants_of(::getpid(), agent::all_processes());
+        std::erase_if(left, [](const auto& one) { return !one.alive(); });
+        for (const auto& one : left) agent::signal_process(one, SIGKILL);
         reap(check);
-        if (!any) return;
+        if (left.empty()) return;
         ::poll(nullptr, 0, 5);
     }
 }
