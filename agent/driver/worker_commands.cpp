@@ -265,8 +265,7 @@ std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
             ", most likely because this host has no free descriptors or memory",
             ranks_key_.empty()
                 ? "; it runs without snapshots and progress reports"
-                : "; it cannot get the key of this round's ranks, so a program that uses muster's runtime "
-                  "fails",
+                : "; it cannot get the key of this round's ranks, so a program that uses muster's runtime fails",
             "; raise the limit (ulimit -n) or free memory, and start the node again");
         return {};
     }

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -4,8 +4,6 @@
 
 #include <sys/types.h>
 
-#include <string>
-
 #include "agent/process/guardian_wire.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/native/worker_end.h"

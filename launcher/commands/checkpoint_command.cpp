@@ -20,20 +20,19 @@ namespace {
 using runtime::CheckpointName;
 using runtime::Manifest;
 
-constexpr std::string_view checkpoint_usage =
-    "usage: muster checkpoint DIR [--verify]\n"
-    "       muster checkpoint export DIR OUT [--step N] [--max-file-size GIB] [--prefix PREFIX]\n"
-    "\n"
-    "Lists the checkpoints in DIR, the newest first: step, folder, round, number of ranks, size, and whether it is\n"
-    "complete. Exit code 0 if the newest checkpoint is complete, else 1.\n"
-    "  --verify             read every byte and compare checksums (default: check manifests and file sizes)\n"
-    "\n"
-    "export merges the newest checkpoint into the new folder OUT: whole tensors in safetensors files with Hugging\n"
-    "Face's index. It compares checksums while reading.\n"
-    "  --step N             export the checkpoint of step N\n"
-    "  --max-file-size GIB  maximum size of one file, a decimal number (default 5)\n"
-    "  --prefix PREFIX      export only tensors whose names begin with PREFIX, such as 'model.', and remove the "
-    "prefix\n";
+constexpr std::string_view checkpoint_usage = R"(usage: muster checkpoint DIR [--verify]
+       muster checkpoint export DIR OUT [--step N] [--max-file-size GIB] [--prefix PREFIX]
+
+Lists the checkpoints in DIR, the newest first: step, folder, round, number of ranks, size, and whether it is
+complete. Exit code 0 if the newest checkpoint is complete, else 1.
+  --verify             read every byte and compare checksums (default: check manifests and file sizes)
+
+export merges the newest checkpoint into the new folder OUT: whole tensors in safetensors files with Hugging
+Face's index. It compares checksums while reading.
+  --step N             export the checkpoint of step N
+  --max-file-size GIB  maximum size of one file, a decimal number (default 5)
+  --prefix PREFIX      export only tensors whose names begin with PREFIX, such as 'model.', and remove the prefix
+)";
 
 constexpr int not_whole = 1;
 

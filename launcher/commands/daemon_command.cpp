@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "launcher/commands/daemon_talk.h"
-#include "launcher/host/environment_probe.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/reachable.h"

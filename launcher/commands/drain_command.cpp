@@ -12,14 +12,12 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view usage =
-    "usage: muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]\n"
-    "NODE (HOST, or HOST:PID if several agents run on one host) stops its workers with their grace period and leaves "
-    "the\n"
-    "job, which continues on the other nodes. Run the command on any node of the job, as the job's user or as root.\n"
-    "--job (the job's --rdzv-id) is needed if agents of several jobs run on this host. With --rdzv-endpoint the "
-    "command\n"
-    "works from any host, and needs the job's secret: set MUSTER_SECRET_FILE.\n";
+constexpr std::string_view usage = R"(usage: muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]
+NODE (HOST, or HOST:PID if several agents run on one host) stops its workers with their grace period and leaves the
+job, which continues on the other nodes. Run the command on any node of the job, as the job's user or as root.
+--job (the job's --rdzv-id) is needed if agents of several jobs run on this host. With --rdzv-endpoint the command
+works from any host, and needs the job's secret: set MUSTER_SECRET_FILE.
+)";
 
 struct Order {
     std::string node;

@@ -44,10 +44,9 @@ int run_flight(const std::vector<std::string>& arguments) {
         for (const auto& path : files) {
             const auto bytes = read_start_of_file(path, runtime::flight_ring_bytes + 1);
             if (bytes.empty())
-                return print_error("flight", exit_codes::usage,
-                                   cat(path.string(),
-                                       ": cannot be read: it is missing, empty, no regular file, or not "
-                                       "this user's"));
+                return print_error(
+                    "flight", exit_codes::usage,
+                    cat(path.string(), ": cannot be read: it is missing, empty, no regular file, or not this user's"));
             auto ring = runtime::read_flight_ring(bytes);
             if (!ring) return print_error("flight", exit_codes::usage, cat(path.string(), ": ", ring.error().context));
             rings.push_back(std::move(*ring));

@@ -17,23 +17,22 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view key_usage =
-    "usage: muster key [show | set | --job NAME]\n"
-    "Makes the secret of this user's jobs, ~/.muster/key, unless one is set, and prints where it comes from. With a\n"
-    "secret, only nodes that have it can join a job and give it commands. The first source that is set counts:\n"
-    "  MUSTER_SECRET_FILE               a private file\n"
-    "  MUSTER_KEY                       the secret itself\n"
-    "  $CREDENTIALS_DIRECTORY/muster.key   systemd: LoadCredential=muster.key:PATH\n"
-    "  ~/.muster/key                    of nodes with one home directory, all\n"
-    "A daemon, also the one in muster, accepts the secret that is being replaced, too: MUSTER_KEY_OLD, or a file "
-    "beside\n"
-    "the one in use with .old behind its name.\n"
-    "show: prints the secret alone.\n"
-    "set: reads the secret from stdin into ~/.muster/key. Another one that stands there is kept as ~/.muster/key.old.\n"
-    "To copy the secret to a node that does not share the home directory:\n"
-    "  muster key show | ssh NODE muster key set\n"
-    "--job NAME: prints the key of this one job (--rdzv-id NAME), for a user of a shared musterd who may not have its\n"
-    "secret. It takes the place of the secret: in MUSTER_KEY, or in a file.\n";
+constexpr std::string_view key_usage = R"(usage: muster key [show | set | --job NAME]
+Makes the secret of this user's jobs, ~/.muster/key, unless one is set, and prints where it comes from. With a
+secret, only nodes that have it can join a job and give it commands. The first source that is set counts:
+  MUSTER_SECRET_FILE               a private file
+  MUSTER_KEY                       the secret itself
+  $CREDENTIALS_DIRECTORY/muster.key   systemd: LoadCredential=muster.key:PATH
+  ~/.muster/key                    of nodes with one home directory, all
+A daemon, also the one in muster, accepts the secret that is being replaced, too: MUSTER_KEY_OLD, or a file beside
+the one in use with .old behind its name.
+show: prints the secret alone.
+set: reads the secret from stdin into ~/.muster/key. Another one that stands there is kept as ~/.muster/key.old.
+To copy the secret to a node that does not share the home directory:
+  muster key show | ssh NODE muster key set
+--job NAME: prints the key of this one job (--rdzv-id NAME), for a user of a shared musterd who may not have its
+secret. It takes the place of the secret: in MUSTER_KEY, or in a file.
+)";
 
 /// The text is for a pipe: no terminal keeps a secret.
 int set_key(const Environment& environment) {

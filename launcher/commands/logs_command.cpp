@@ -31,34 +31,32 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view logs_usage =
-    "usage: muster logs JOB [--rdzv-endpoint HOST[:PORT]] [options]\n"
-    "       muster logs DIR... [options]\n"
-    "Shows the log files (stdout.log, stderr.log) of all workers as one stream in order of time: of a running job, "
-    "from\n"
-    "the agents of all of its nodes (start it with --log-dir DIR and -r 3 or -t 3), or those below DIR, the folder of\n"
-    "--log-dir. JOB is the job's --rdzv-id. The daemon at --rdzv-endpoint, default 127.0.0.1:29400, says where the\n"
-    "agents are; on other hosts than theirs it takes the job's secret: set MUSTER_SECRET_FILE.\n"
-    "A line that many ranks print is shown once, then the ranks that printed it.\n"
-    "  --job JOB          the job, also where there is a folder of its name here\n"
-    "  --rank RANKS       only these ranks, such as 0-7,31\n"
-    "  --node NAMES       only these nodes, such as gpu01,gpu02\n"
-    "  --failed           only workers of a running job that have failed by now, in the rounds in which they did\n"
-    "  --failed-in FILE   the same by FILE, which is the job's report (--report), or has its events (--events)\n"
-    "  --stream out|err   only this stream\n"
-    "  --round N|last     only this round; -f stays with the one that is the last at its start\n"
-    "  --since TIME       only the last TIME: 90 (seconds), 10m, 2h\n"
-    "  -i, --include RE   only lines that match this regular expression (ECMAScript); may be given again\n"
-    "  -e, --exclude RE   without lines that match\n"
-    "  -n, --last N       only the last N lines, of what is written at the start; of a rank no more than its last N\n"
-    "  -f, --follow       go on with what is written from now on, until Ctrl-C\n"
-    "  --all              every line of every rank; --fold overrides it\n"
-    "  --stacks           in place of lines, the frames of a running job's workers (of --rank and --node): where they "
-    "are;\n"
-    "                     equal ones once\n"
-    "  --times            with the time of each line; implies --all\n"
-    "  --insecure         ask other hosts in clear text where no key of this node is accepted\n"
-    "A line that comes after later ones, because its node was slow, begins with '~'.\n";
+constexpr std::string_view logs_usage = R"(usage: muster logs JOB [--rdzv-endpoint HOST[:PORT]] [options]
+       muster logs DIR... [options]
+Shows the log files (stdout.log, stderr.log) of all workers as one stream in order of time: of a running job, from
+the agents of all of its nodes (start it with --log-dir DIR and -r 3 or -t 3), or those below DIR, the folder of
+--log-dir. JOB is the job's --rdzv-id. The daemon at --rdzv-endpoint, default 127.0.0.1:29400, says where the
+agents are; on other hosts than theirs it takes the job's secret: set MUSTER_SECRET_FILE.
+A line that many ranks print is shown once, then the ranks that printed it.
+  --job JOB          the job, also where there is a folder of its name here
+  --rank RANKS       only these ranks, such as 0-7,31
+  --node NAMES       only these nodes, such as gpu01,gpu02
+  --failed           only workers of a running job that have failed by now, in the rounds in which they did
+  --failed-in FILE   the same by FILE, which is the job's report (--report), or has its events (--events)
+  --stream out|err   only this stream
+  --round N|last     only this round; -f stays with the one that is the last at its start
+  --since TIME       only the last TIME: 90 (seconds), 10m, 2h
+  -i, --include RE   only lines that match this regular expression (ECMAScript); may be given again
+  -e, --exclude RE   without lines that match
+  -n, --last N       only the last N lines, of what is written at the start; of a rank no more than its last N
+  -f, --follow       go on with what is written from now on, until Ctrl-C
+  --all              every line of every rank; --fold overrides it
+  --stacks           in place of lines, the frames of a running job's workers (of --rank and --node): where they are;
+                     equal ones once
+  --times            with the time of each line; implies --all
+  --insecure         ask other hosts in clear text where no key of this node is accepted
+A line that comes after later ones, because its node was slow, begins with '~'.
+)";
 
 constexpr auto poll_interval = 100ms;
 constexpr std::size_t end_max_bytes = 16 << 20;

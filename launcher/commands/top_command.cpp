@@ -18,15 +18,14 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view top_usage =
-    "usage: muster top [JOB] [--once] [--rdzv-endpoint HOST[:PORT]] [--insecure]\n"
-    "A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast "
-    "the\n"
-    "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), l (logs),\n"
-    "p (stacks), e (events), ? (help), q.\n"
-    "It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.\n"
-    "The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the\n"
-    "secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
+constexpr std::string_view top_usage = R"(usage: muster top [JOB] [--once] [--rdzv-endpoint HOST[:PORT]] [--insecure]
+A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast the
+job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), l (logs),
+p (stacks), e (events), ? (help), q.
+It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.
+The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the
+secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.
+)";
 
 constexpr Duration top_interval = 1s;
 

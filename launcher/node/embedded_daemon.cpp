@@ -248,8 +248,7 @@ std::string advice_for_named_host(const Environment& environment, std::uint16_t 
         return "; the port is derived from mpirun's job id: start it again to get another port, or write "
                "--rdzv-endpoint HOST:PORT";
     return "; stop it, or choose another port on all nodes; without is_host=1 this node would join a muster that "
-           "serves "
-           "the port";
+           "serves the port";
 }
 
 PortOwner port_owner(const PortQuestion& question, Instant deadline) {

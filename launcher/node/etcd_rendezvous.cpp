@@ -2,7 +2,6 @@
 
 #include "launcher/node/embedded_daemon.h"
 #include "launcher/node/job_access.h"
-#include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
 

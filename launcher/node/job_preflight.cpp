@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "agent/evidence/node_looks.h"
-#include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
 #include "rendezvous/base/check.h"

@@ -23,9 +23,8 @@ constexpr std::string_view known_names =
 
 /// Names and prefixes of variables that builds, tests and scripts use.
 constexpr std::string_view workshop_names =
-    "BIN BUILD CC CHECKPOINT_WRITER CRASH_STRIDE DIGITS_FILE FAULTS_PRIVATE FIRST_CAUSE_RUNS FUZZ_ GUEST_ LIB "
-    "NVIDIA_ PLUGIN PROTOCOL_ PYTHON_FOLDER RESUME_ STACKS_ STAMP_ STANDIN_ STAND_INS STORE_SE STORIES TEST_ "
-    "WORKER";
+    "BIN BUILD CC CHECKPOINT_WRITER CRASH_STRIDE DIGITS_FILE FAULTS_PRIVATE FIRST_CAUSE_RUNS FUZZ_ GUEST_ LIB NVIDIA_ "
+    "PLUGIN PROTOCOL_ PYTHON_FOLDER RESUME_ STACKS_ STAMP_ STANDIN_ STAND_INS STORE_SE STORIES TEST_ WORKER";
 
 bool is_of_the_workshop(std::string_view name) {
     return std::ranges::any_of(split(workshop_names, ' '), [&](auto beginning) { return name.starts_with(beginning); });

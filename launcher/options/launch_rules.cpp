@@ -117,8 +117,7 @@ OptionError choose_etcd_endpoint(Settings& settings) {
     auto& config = settings.config;
     if (settings.endpoint_text.empty() && config.nodes_max > 1)
         return "--rdzv-endpoint is missing: with --rdzv-backend etcd it names the members of etcd, "
-               "HOST:2379,HOST:2379,..., "
-               "the same on all nodes";
+               "HOST:2379,HOST:2379,..., the same on all nodes";
     auto& members = config.etcd.emplace().members;
     const auto text = settings.endpoint_text.empty() ? std::string("localhost") : settings.endpoint_text;
     for (const auto place : split_places(text)) {

@@ -116,9 +116,7 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
     if (process.rank_on_host > 0) {
         defaults.nothing_to_do =
             "this process exits: mpirun started another muster on this host, which starts the workers; write mpirun "
-            "-npernode 1 "
-            "(MPICH: "
-            "-ppn 1), and --nproc-per-node for the number of workers";
+            "-npernode 1 (MPICH: -ppn 1), and --nproc-per-node for the number of workers";
         return defaults;
     }
     if (process.is_bound && process.rank == 0)

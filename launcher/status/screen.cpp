@@ -1,7 +1,5 @@
 #include "launcher/status/screen.h"
 
-#include <algorithm>
-
 #include "launcher/status/text_columns.h"
 #include "rendezvous/base/text/text.h"
 
