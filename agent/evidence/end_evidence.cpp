@@ -12,6 +12,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "agent/diagnosis/core_dump.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -162,18 +163,17 @@ FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& 
 std::string EndEvidence::newest_core(const std::string& pattern, std::int64_t since_s) {
     // A file server's clock may be behind ours.
     constexpr std::int64_t clocks_differ_s = 5;
-    constexpr std::int64_t second_ns = 1'000'000'000;
     glob_t files{};
     std::string newest;
-    auto newest_ns = (since_s - clocks_differ_s) * second_ns - 1;
+    std::pair<std::int64_t, std::int64_t> newest_time(since_s - clocks_differ_s, -1);
     if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &files) == 0) {
         for (std::size_t i = 0; i < files.gl_pathc; ++i) {
             struct stat facts {};
             if (::stat(files.gl_pathv[i], &facts) != 0) continue;
-            const auto written_ns = facts.st_mtim.tv_sec * second_ns + facts.st_mtim.tv_nsec;
-            if (written_ns <= newest_ns) continue;
+            const std::pair<std::int64_t, std::int64_t> written(facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
+            if (written <= newest_time) continue;
             newest = files.gl_pathv[i];
-            newest_ns = written_ns;
+            newest_time = written;
         }
     }
     ::globfree(&files);

@@ -265,10 +265,11 @@ void PosixProcessHost::guardian_lost(GuardianLost lost) {
     }
     groups_.clear();
     if (standbys_) standbys_->forget();
+    const bool replaced = lost.replaced;
     waiting_.emplace_back(std::move(lost));
     if (std::exchange(kill_asked_, false)) waiting_.emplace_back(TreeEmpty{});
     for (auto& command : std::exchange(held_back_, {})) start_one(std::move(command));
-    if (standbys_) standbys_->round_begun();
+    if (standbys_ && replaced) standbys_->round_begun();
     deliver_waiting();
 }
 

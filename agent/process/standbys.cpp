@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/process/standby_program.h"
-#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
@@ -100,7 +99,7 @@ void Standbys::refused(std::uint32_t local_rank) {
 }
 
 void Standbys::arm(Duration wait) {
-    call_after(timer_, wait, [this] { look(); });
+    call_after(timer_, wait, life_.guard([this] { look(); }));
 }
 
 void Standbys::look() {

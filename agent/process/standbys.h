@@ -10,6 +10,7 @@
 
 #include "agent/process/guardian_wire.h"
 #include "agent/process/standby_table.h"
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/wire/native/messages.h"
@@ -88,6 +89,7 @@ class Standbys {
     std::vector<std::string> normal_starts_;  ///< Local ranks of this round.
     std::string why_not_;                     ///< Of the first of them.
     std::size_t measured_bytes_;              ///< Memory of one.
+    Life life_;
     std::uint32_t count_told_ = 0;
 };
 

@@ -75,7 +75,8 @@ std::string nearest_in_brackets(std::string_view value, const std::vector<std::s
 /// 128 random bits as 8-4-4-4-12 hexadecimal digits (a version 4 UUID).
 std::string random_uuid();
 
-/// `field` becomes what was read of a value. Where nothing was, the answer is `accepted`, which says what would be.
+/// Stores what was read of a value in `field`. Returns `accepted`, which describes the values that are accepted, where
+/// nothing was read.
 template <class Read, class Field>
 std::optional<std::string> read_into(const Read& read, Field& field, std::string accepted) {
     if (!read) return accepted;

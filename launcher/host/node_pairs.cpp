@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
 #include "launcher/scheduler/kubernetes_pod.h"
 #include "launcher/scheduler/mpi_process.h"
@@ -68,7 +68,7 @@ std::vector<char*> as_pointers(std::vector<std::string>& texts) {
 Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
     constexpr int look_interval_ms = 1000, stopped_looks_max = 10;  // it may go on by then, as after Ctrl-Z
     constexpr int killed_ms = 5000;                                 // one that waits for a disk does not end even then
-    const FileDescriptor job(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    const auto job = agent::open_pidfd(pid);
     const auto wait = [pid](siginfo_t& change, int options) {
         return ::waitid(P_PID, static_cast<id_t>(pid), &change, options | WNOHANG) == 0;
     };

@@ -209,9 +209,10 @@ int launch(Launch launch, Environment environment) {
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
     const auto report_file = named_file_path(config, config.report);
-    for (const auto& trouble :
-         {first_host_trouble(launch.own_addresses), log_dir_trouble(config), report_problem(report_file)})
-        if (!trouble.empty()) return refuse(exit_codes::usage, trouble, style);
+    auto trouble = first_host_trouble(launch.own_addresses);
+    if (trouble.empty()) trouble = log_dir_trouble(config);
+    if (trouble.empty()) trouble = report_problem(report_file);
+    if (!trouble.empty()) return refuse(exit_codes::usage, trouble, style);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);

@@ -224,7 +224,7 @@ constexpr std::array rows{
     OptionRow{"master-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST", "static: host of node rank 0.", "127.0.0.1",
               [](auto value, auto& to) -> Accepted { to.master_addr = std::string(trim(value)); return std::nullopt; }},
     OptionRow{"master-port", 0, Kind::value, Group::rendezvous, From::torchrun, true, "PORT", "static: port on node rank 0.", "29500",
-              [](auto value, auto& to) { return read_into(whole_number(value, 0, 65'535), to.master_port.emplace(), "a port from 0 to 65535"); }},
+              [](auto value, auto& to) { return read_into(whole_number(value, 0, 65'535), to.master_port, "a port from 0 to 65535"); }},
     OptionRow{"local-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST",
               "Host name or address that this node advertises to the other nodes.", "",
               [](auto value, auto& to) -> Accepted { if (value.size() > 255) return "a name or address of at most 255 bytes";
@@ -343,7 +343,8 @@ constexpr std::array rows{
               [](auto value, auto& to) { return choose(value, to.config.preflight, {{"off", Preflight::off}, {"local", Preflight::local}, {"pairs", Preflight::pairs}, {"full", Preflight::full}}); }},
     OptionRow{"preflight-skip", 0, Kind::value, Group::restarts, From::muster, true, "NAMES",
               "Checks or looks that --preflight leaves out, separated by commas. muster doctor explain lists them.", "", [](auto value, auto& to) -> Accepted {
-                  for (const auto name : split(value, ',')) to.config.preflight_skip.emplace(trim(name)); return std::nullopt; }},
+                  for (const auto name : split(value, ',')) to.config.preflight_skip.emplace(trim(name));
+                  return std::nullopt; }},
     OptionRow{"preflight-limits", 0, Kind::value, Group::restarts, From::muster, true, "FILE",
               "Limits of the checks of --preflight, as lines NAME = NUMBER: the file of muster doctor --limits.", "", [](auto value, auto& to) -> Accepted { if (value.empty()) return "a file"; to.config.preflight_limits_file = value; return std::nullopt; }},
     OptionRow{"health-check", 0, Kind::value, Group::restarts, From::muster, true, "COMMAND",

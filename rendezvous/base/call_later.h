@@ -7,7 +7,8 @@
 
 namespace muster {
 
-/// Calls `run` after `wait`, unless the timer is cancelled or set again before.
+/// Calls `run` after `wait`. Cancelling the timer or setting it again prevents that only until the time is up: a
+/// handler that is queued by then still runs. So `run` checks the state of its object, or is guarded by a Life.
 template <class Timer, class Run>
 void call_after(Timer& timer, typename Timer::duration wait, Run run) {
     timer.expires_after(wait);
@@ -16,8 +17,8 @@ void call_after(Timer& timer, typename Timer::duration wait, Run run) {
     });
 }
 
-/// Calls `run` once when there is something to read, or the other end has closed; never after the descriptor was
-/// closed here.
+/// Calls `run` once when there is something to read, or the other end has closed. Closing the descriptor prevents that,
+/// except for a handler that is queued already.
 template <class Descriptor, class Run>
 void call_when_readable(Descriptor& descriptor, Run run) {
     descriptor.async_wait(Descriptor::wait_read, [run = std::move(run)](const auto& failure) mutable {
@@ -28,7 +29,11 @@ void call_when_readable(Descriptor& descriptor, Run run) {
 /// For an object whose handlers may run after its end: a member of it.
 class Life {
   public:
-    /// `run` with whatever a handler gets; nothing after this object's end, or after end().
+    Life() = default;
+    Life(const Life&) = delete;
+    Life& operator=(const Life&) = delete;
+
+    /// A handler that calls `run` with its arguments. It does nothing after this object's end, or after end().
     template <class Run>
     [[nodiscard]] auto guard(Run run) const {
         return [life = std::weak_ptr(life_), run = std::move(run)](auto&&... what) mutable {

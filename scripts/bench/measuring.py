@@ -121,8 +121,9 @@ def family(root):
     """Pids of `root` and of all that it has started, itself first."""
     found = [root]
     for pid in found:
-        with contextlib.suppress(OSError):
-            found += [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # A thread may end meanwhile.
+                found += map(int, children.read_text().split())
     return found
 
 

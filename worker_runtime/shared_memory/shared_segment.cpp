@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "rendezvous/base/kernel/available_memory.h"
@@ -34,6 +35,7 @@ Error too_little(std::size_t size_bytes, const std::string& purpose, std::string
 /// An address with room for `size_bytes`, at which huge pages can be mapped as such. Another thread may take the room:
 /// it is only where the caller would like its memory to be.
 void* huge_page_address(std::size_t size_bytes) {
+    if (size_bytes < huge_page_bytes) return nullptr;
     const std::size_t room_bytes = size_bytes + huge_page_bytes;
     void* const room = ::mmap(nullptr, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return nullptr;
@@ -56,8 +58,8 @@ Result<void> look_for(std::size_t missing_bytes, std::size_t size_bytes, const s
 }
 
 /// Takes huge pages where the kernel has some: a sum of 25 MiB reads and writes 12,800 small pages, and waits for their
-/// translations. The kernel makes a huge page of a small one and the nothing behind it, whatever the host's setting for
-/// huge pages is, because it is asked for. Where it cannot, small pages follow.
+/// translations. The kernel makes a huge page of a small one and the nothing behind it, also where the host gives
+/// none unasked (shmem_enabled: never). Where it cannot, small pages follow.
 void take_huge_pages(std::byte* data, std::size_t size_bytes) {
     size_bytes -= size_bytes % huge_page_bytes;
     for (std::size_t at = 0; at < size_bytes; at += huge_page_bytes)

@@ -115,7 +115,8 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
             if (job->after) job->after(*job->work);
         } catch (const GroupError& error) {
             std::string text = with_marks_explained(error.what());
-            if (error.status() == MUSTER_INVALID_ARGUMENT && job->is_of_all)
+            if (error.status() == MUSTER_INVALID_ARGUMENT && job->is_of_all &&
+                text.find("ranks differ") != std::string::npos)
                 text += "; all ranks must call the same operations in the same order, with equal sizes and types";
             if (error.status() == MUSTER_TIMED_OUT)
                 text += "; its timeout was " + std::to_string(job->timeout) + " ms (init_process_group, new_group)";

@@ -1,5 +1,4 @@
 """scripts/bench/chaos --warm tells standby processes from workers, whatever one of them has become, and its faults hit the former."""
-import os
 import pathlib
 import random
 import re

@@ -59,15 +59,16 @@ constexpr std::size_t huge_page_bytes = 2u << 20;
 
 /// Whether this kernel makes huge pages of shared memory for who asks (Linux 6.1 and later, unless it is built
 /// without).
-bool makes_huge_pages() {
-    constexpr std::size_t room_bytes = 2 * huge_page_bytes;
+bool makes_huge_pages(std::size_t room_bytes) {
     const FileDescriptor file(::memfd_create("test", MFD_CLOEXEC));
-    if (::ftruncate(file.get(), room_bytes) != 0) return false;
+    REQUIRE(::ftruncate(file.get(), static_cast<off_t>(room_bytes)) == 0);
     void* const room = ::mmap(nullptr, 2 * room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(room != MAP_FAILED);
     const auto begin =
         (reinterpret_cast<std::uintptr_t>(room) + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
     void* const data = ::mmap(reinterpret_cast<void*>(begin), room_bytes, PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_FIXED, file.get(), 0);
+    REQUIRE(data != MAP_FAILED);
     std::memset(data, 1, room_bytes);
     const bool made = ::madvise(data, room_bytes, 25) == 0;  // MADV_COLLAPSE
     ::munmap(room, 2 * room_bytes);
@@ -94,7 +95,7 @@ long huge_kib(const void* data) {
 
 TEST_CASE("the pool's memory lies in huge pages, for its owner and for other ranks") {
     const std::size_t size_bytes = 4 * huge_page_bytes;
-    const long expected_kib = makes_huge_pages() ? static_cast<long>(size_bytes >> 10) : 0;
+    const long expected_kib = makes_huge_pages(size_bytes) ? static_cast<long>(size_bytes >> 10) : 0;
     auto* const data = pool().allocate(size_bytes).value();
     CHECK(std::all_of(data, data + size_bytes, [](std::byte one) { return one == std::byte{0}; }));
     CHECK(huge_kib(data) >= expected_kib);

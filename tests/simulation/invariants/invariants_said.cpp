@@ -42,11 +42,11 @@ void Invariants::on_daemon_message(const rendezvous::SendTo& said, std::optional
             on_assigned(talk, *assigned, held_since);
         if (const auto* ended = std::get_if<native::RoundEnded>(&said.message)) {
             const auto round = job.rounds.find({job.life, ended->round});
-            if (round != job.rounds.end() && !round->second.ended) round->second.ended = ended->reason;
-            // One that was given up is told why it was, which need not be how its round ended.
+            // One that was given up is told why it was, which need not be how its round ended, nor that it ended.
             const bool given_up = ended->why.ends_with(" was unreachable for too long");
-            if (job.last_sealed == ended->round && !job.last_end && !given_up) {
-                job.last_end = ended->reason;
+            if (round != job.rounds.end() && !round->second.ended && !given_up) round->second.ended = ended->reason;
+            if (job.last_sealed == ended->round && !job.last_end) {
+                if (!given_up) job.last_end = ended->reason;
                 job.last_end_at = events_.now();
             }
         }

@@ -1,6 +1,7 @@
 #include "agent/process/standbys.h"
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 
 #include "tests/support/catch.h"
 #include "tests/support/run_until.h"
@@ -73,4 +74,18 @@ TEST_CASE("a spare whose guardian ended has standby processes again") {
     fixture.standbys.forget();
     fixture.standbys.round_begun();  // and no worker is started
     CHECK(muster::test::run_until(fixture.context, [&] { return fixture.spawned.size() == 2; }));
+}
+
+TEST_CASE("a node that has stopped starts no standby process, also when its guardian ends") {
+    Fixture fixture;
+    fixture.free_bytes = gib;
+    fixture.begin_round();
+    REQUIRE(fixture.spawned.size() == 1);
+    fixture.standbys.end();
+    fixture.standbys.forget();
+    fixture.standbys.round_begun();
+    fixture.context.restart();
+    for (int handlers = 0; handlers < 2; ++handlers)  // of the timer that is set again, and of the look
+        fixture.context.run_one_for(std::chrono::seconds(10));
+    CHECK(fixture.spawned.size() == 1);
 }

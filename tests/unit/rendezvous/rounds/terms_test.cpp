@@ -195,6 +195,11 @@ TEST_CASE("a static job that comes back to a daemon that was started again goes 
         CHECK_THAT(later.refusal_of("a", back), Catch::Contains("job 'a' has --rdzv-backend=static"));
         CHECK_FALSE(later.knows("a"));
     }
+    // One node's word that nobody has confirmed keeps no other job away.
+    NarrowDaemon unsure(1000);
+    CHECK(unsure.refusal_of("b", resumes).empty());
+    CHECK(unsure.refusal_of("a", resumes).empty());
+    CHECK(unsure.knows("b"));
 }
 
 TEST_CASE("a static job that is over tells its nodes so while another one uses the store") {
