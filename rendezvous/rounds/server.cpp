@@ -422,9 +422,10 @@ std::string Server::Implementation::take_store(const std::string& id, const nati
                                                const Turn& turn) {
     const auto* user = join.terms.fixed_world ? store_user(id, is_back, config_, jobs()) : nullptr;
     if (user == nullptr) return {};
+    const bool has_round = user->round().number != no_round;
     // One node's word that nobody has confirmed stops no other job.
-    if (is_back && user->round().number != no_round && !user->round().taught.agreed) return {};
-    if (!is_back || user->round().number != no_round || user->hold() == JobHold::firm) return store_in_use(id);
+    if (is_back && has_round && !user->round().taught.agreed) return {};
+    if (!is_back || has_round || user->hold() == JobHold::firm) return store_in_use(id);
     auto& entry = jobs_.at(user->id());
     entry.job.give_way("a job that has been in a round uses the store for static jobs", turn);
     update(entry, turn);
