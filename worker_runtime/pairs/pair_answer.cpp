@@ -7,9 +7,9 @@ namespace muster::runtime {
 
 namespace {
 
-/// Before the first word; raise the number when the words change, or what rank 0 asks for. Before 2 there was no
-/// number, 2 tested no groups, 3 no single networks, and 5 told an MTU.
-constexpr std::string_view version = "6:";
+/// Before the first word; raise the number when the words change, or what rank 0 asks for, or the messages of a test.
+/// Before 2 there was no number, 2 tested no groups, 3 no single networks, 5 told an MTU, and 6 sent groups no parts.
+constexpr std::string_view version = "7:";
 /// In a group, `why` may have a clause for each of 31 other ranks, and rank 0 collects it of all nodes.
 constexpr std::size_t why_bytes_max = 300;
 

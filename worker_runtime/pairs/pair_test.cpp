@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -21,12 +22,19 @@ constexpr std::size_t small_count = 16, large_count_max = std::size_t{1} << 20; 
 /// 128 KiB for each node, where only the size of packets counts: slow networks are no fault there.
 constexpr std::size_t large_count_by_address = std::size_t{1} << 15;
 constexpr int small_repeats = 20, large_repeats_max = 32;
+/// What shows first that a group is slow: so many messages of a part of the large one.
+constexpr std::size_t first_part = 8;
+constexpr int parts = 2;
+/// So many latencies at most go by until a connection that was idle sends at the speed of its path.
+constexpr int latencies_to_speed = 10;
 /// Large messages go on so long, to count packets that are lost; and longer where a pair lost one.
 constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
 /// Small ones end earlier where the path is long.
 constexpr Duration small_enough = 300ms;
 /// No further message begins so near to the end of the test.
 constexpr Duration last_message = 400ms;
+/// Two calls of the kernel and one message fit into it, even on a slow network. A cut network takes several such tests.
+constexpr Duration pair_limit_by_address = 1500ms;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
 /// The time of one all-reduce in microseconds, or its failure.
@@ -61,19 +69,31 @@ Result<std::vector<long>> repeat(Communicator& pair, std::size_t count, int repe
 /// for the reason, for up to 1.8 s more.
 class EndAt {
   public:
-    EndAt(Communicator& pair, Instant deadline)
-        : thread_([&pair, deadline](const std::stop_token& stop) {
+    EndAt(Communicator& pair, Instant deadline, Duration limit)
+        : thread_([&pair, deadline, limit](const std::stop_token& stop) {
               std::mutex mutex;
               std::unique_lock lock(mutex);
               std::condition_variable_any().wait_until(lock, stop, deadline, [] { return false; });
-              if (!stop.stop_requested()) pair.abort(cat("the test takes longer than ", describe(pair_limit)));
+              if (!stop.stop_requested()) pair.abort(cat("the test takes longer than ", describe(limit)));
           }) {}
 
   private:
     std::jthread thread_;
 };
 
-PairResult measure(const PairTerms& terms, const std::string& name, Instant deadline) {
+/// The size of a group's large message. A group that is slow is tested in many rounds (group_search.h), and moves only
+/// a part of it in each. All ranks get the same answer.
+Result<std::size_t> large_count_of_group(Communicator& group, int latency_us) {
+    constexpr auto part = large_count_max / first_part;
+    const auto times = MUSTER_TRY(repeat(group, part, parts, [] { return true; }));
+    const auto moving = std::ranges::max(times) - long{latencies_to_speed} * latency_us;
+    std::vector<float> slow(small_count, std::chrono::microseconds(first_part * moving) > large_enough ? 1.0F : 0.0F);
+    MUSTER_TRY(timed(group, slow));
+    return slow[0] > 0 ? part : large_count_max;
+}
+
+PairResult measure(const PairTerms& terms, const std::string& name, Instant begin, Duration limit) {
+    const auto deadline = begin + limit;
     const auto failed = [](std::string_view stage, const Error& error) {
         return PairResult{.passed = false, .why = cat(stage, ": ", error.context)};
     };
@@ -88,11 +108,11 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
                                               .operation_timeout = 2 * pair_limit,
                                               .transport = TransportChoice::tcp});
     if (!pair) return failed(no_connection, pair.error());
-    const EndAt end(**pair, deadline);
+    const EndAt end(**pair, deadline, limit);
     constexpr std::string_view no_small = "connected, but small messages do not pass";
     PairResult result;
-    const auto begin = Clock::now();
-    auto times = repeat(**pair, small_count, small_repeats, [&] { return Clock::now() < begin + small_enough; });
+    const auto small_end = Clock::now() + small_enough;
+    auto times = repeat(**pair, small_count, small_repeats, [&] { return Clock::now() < small_end; });
     if (!times) return failed(no_small, times.error());
     const auto middle = times->begin() + static_cast<std::ptrdiff_t>(times->size() / 2);
     std::ranges::nth_element(*times, middle);
@@ -105,18 +125,29 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     const auto large_begin = Clock::now();
     std::vector<std::int64_t> rates;
     const bool is_judged = terms.address.empty();
-    const auto large_count = is_judged ? large_count_max : large_count_by_address * size;
-    const auto large = repeat(**pair, large_count, is_judged ? large_repeats_max : 1, [&] {
+    constexpr std::string_view no_large =
+        "small messages pass, but large ones do not: full packets are lost (MTU), or the path is very slow";
+    auto large_count = is_judged ? large_count_max : large_count_by_address * size;
+    int large_repeats = is_judged ? large_repeats_max : 1;
+    bool only_parts = false;
+    if (is_judged && size > 2) {
+        const auto chosen = large_count_of_group(**pair, result.latency_us);
+        if (!chosen) return failed(no_large, chosen.error());
+        only_parts = *chosen < large_count;
+        if (only_parts) large_repeats = parts;
+        large_count = *chosen;
+    }
+    const auto large = repeat(**pair, large_count, large_repeats, [&] {
         const auto sent = sent_since(before, sent_segments());
         rates.push_back(sent.bytes_per_s);
         const auto enough = size == 2 && sent.lost() > 0 ? large_if_lossy : large_enough;
         return Clock::now() < std::min(large_begin + enough, deadline - last_message);
     });
-    if (!large)
-        return failed(
-            "small messages pass, but large ones do not: full packets are lost (MTU), or the path is very slow",
-            large.error());
-    const auto best = std::max(std::ranges::min(*large), 1L);
+    if (!large) return failed(no_large, large.error());
+    // What a slow group lets pass at once is not its speed: there the mean of the parts counts.
+    const auto taken =
+        only_parts ? std::accumulate(large->begin(), large->end(), 0L) / std::ssize(*large) : std::ranges::min(*large);
+    const auto best = std::max(taken, 1L);
     // Each node sends a part to each other one, and then the sum of its own part.
     const auto moved = 2 * (size - 1) * large_count * sizeof(float) / size;
     result.mbytes_per_s = static_cast<int>(static_cast<long>(moved) / best);
@@ -162,12 +193,13 @@ std::int64_t wall_clock_ms() {
 PairResult test_pair(const PairTerms& terms) {
     PairResult result;
     const auto begin = Clock::now();
+    const auto limit = terms.address.empty() ? pair_limit : pair_limit_by_address;
     for (int i = 0; i < pair_tries && !result.passed; ++i) {
         const auto name = cat(terms.name, "/", i);
-        result = measure(terms, name, begin + pair_limit);
-        const bool late = !result.passed && Clock::now() - begin >= pair_limit / 2;
+        result = measure(terms, name, begin, limit);
+        const bool late = !result.passed && Clock::now() - begin >= limit / 2;
         const Word own{result.passed ? "pass" : late ? "late" : "fail", result.why};
-        const auto partner = exchange(terms, name, own, begin + pair_limit + partner_slack);
+        const auto partner = exchange(terms, name, own, begin + limit + partner_slack);
         if (result.passed && partner.verdict != "pass") {
             result.passed = false;
             result.why = partner.why.empty() ? std::string(partner_failed) : partner.why;
@@ -178,7 +210,7 @@ PairResult test_pair(const PairTerms& terms) {
 }
 
 PairResult test_group(const PairTerms& terms) {
-    return measure(terms, terms.name, Clock::now() + pair_limit);
+    return measure(terms, terms.name, Clock::now(), pair_limit);
 }
 
 }  // namespace muster::runtime

@@ -1,0 +1,112 @@
+"""torchft in `recovery`: a lighthouse, and for each rank a torchrun of its own with one worker, as torchft's examples start them.
+
+The lighthouse takes a replica that was silent for 1 s as gone (5 s by default), and waits as long for those that have not asked for the
+next quorum. A survivor's time ends with its first step without the dead replica; the others train on while it starts again. The whole
+time ends with the first step in which all take part once more.
+"""
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+from measuring import Launched, clean_environment, wait_for
+
+# Serves until its stdin is closed.
+LIGHTHOUSE = """
+import sys
+from torchft.coordination import LighthouseServer
+server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=1000, quorum_tick_ms=100, heartbeat_timeout_ms=1000)
+print(server.address(), flush=True)
+sys.stdin.read()
+server.shutdown()
+"""
+
+# Rank 0 begins with the weights, and torchft brings them to all others, as to those that come back.
+SCRIPT = """
+import os, sys, time
+from datetime import timedelta
+import torch
+from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+
+network = torch.nn.Linear(256, 256)
+inner = torch.optim.AdamW(network.parameters(), lr=0.01)
+
+def load(state):
+    network.load_state_dict(state["model"])
+    inner.load_state_dict(state["optimizer"])
+
+manager = Manager(pg=ProcessGroupGloo(timeout=timedelta(seconds=30)), min_replica_size=1, load_state_dict=load,
+                  state_dict=lambda: {"model": network.state_dict(), "optimizer": inner.state_dict()},
+                  replica_id="replica" + sys.argv[2], timeout=timedelta(seconds=30), hostname="127.0.0.1")
+model, optimizer = DistributedDataParallel(manager, network), Optimizer(manager, inner)
+with open(os.path.join(sys.argv[1], sys.argv[2]), "a") as steps:
+    while True:
+        before = manager.current_step()
+        optimizer.zero_grad()
+        model(torch.randn(32, 256)).square().mean().backward()
+        optimizer.step()
+        if manager.current_step() > before:  # all agreed to keep it
+            print(manager.num_participants(), os.getpid(), time.monotonic(), file=steps, flush=True)
+        time.sleep(0.05)  # a device computes
+"""
+
+
+def version(python):
+    """Empty where that Python has no torchft."""
+    shown = subprocess.run([python, "-c", "import importlib.metadata as m; print(m.version('torchft'))"], capture_output=True, text=True)
+    return shown.stdout.strip()
+
+
+class Peer:
+    def __init__(self, python, ranks, kills, scratch, environment):
+        self.ranks, self.folder, self.replicas = ranks, scratch, []
+        self.lighthouse = subprocess.Popen([python, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                           env=clean_environment(**environment))
+        address = self.lighthouse.stdout.readline().strip()
+        script = scratch / "torchft_train.py"
+        script.write_text(SCRIPT)
+        # Each torchrun has a store of its own, and its worker meets nobody but the lighthouse and the other replicas.
+        self.replicas = [Launched([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", f"--max-restarts={kills}", script, scratch, rank],
+                                  scratch, TORCHFT_LIGHTHOUSE=address, **environment) for rank in range(ranks)]
+
+    def rows(self, rank, after=0.0):
+        """(participants, pid, time) of each step."""
+        with contextlib.suppress(OSError):
+            lines = (self.folder / str(rank)).read_text().splitlines(keepends=True)
+            fields = [line.split() for line in lines if line.endswith("\n")]
+            return [(int(count), int(pid), float(at)) for count, pid, at in fields if float(at) > after]
+        return []
+
+    def wait(self, what, condition):
+        def found():
+            for replica in self.replicas:
+                replica.wait(what, lambda: True)  # says so if it has ended
+            return condition()
+        return wait_for(what, found, 180, story=lambda: "\n".join(one.log.read_text()[-500:] for one in self.replicas))
+
+    def firsts(self, ranks, after, fits):
+        """When each of these ranks had its first step that fits; None before all have one."""
+        times = [next((at for count, pid, at in self.rows(rank, after) if fits(count, pid)), None) for rank in ranks]
+        return None if None in times else times
+
+    def recover(self, begun):
+        """Seconds from the kill of rank 1 to the last survivor's next step, and to the last rank's with all of them; and when that was."""
+        self.wait("training", lambda: all(len([row for row in self.rows(rank, begun) if row[0] == self.ranks]) >= 10 for rank in range(self.ranks)))
+        victim, survivors = self.rows(1)[-1][1], [rank for rank in range(self.ranks) if rank != 1]
+        killed = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        fewer = max(self.wait("a step without the dead replica", lambda: self.firsts(survivors, killed, lambda count, _: count < self.ranks)))
+        back = self.wait("its return", lambda: self.firsts([1], killed, lambda count, pid: count == self.ranks and pid != victim))[0]
+        whole = max([back, *self.wait("a step of all", lambda: self.firsts(survivors, fewer, lambda count, _: count == self.ranks))])
+        return fewer - killed, whole - killed, whole
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for replica in self.replicas:
+            replica.end()
+        self.lighthouse.stdin.close()
+        self.lighthouse.wait(60)
+        self.lighthouse.stdout.close()
