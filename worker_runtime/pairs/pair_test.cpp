@@ -24,7 +24,9 @@ constexpr std::size_t large_count_by_address = std::size_t{1} << 15;
 constexpr int small_repeats = 20, large_repeats_max = 32;
 /// What shows first that a group is slow: so many messages of a part of the large one.
 constexpr std::size_t first_part = 8;
-constexpr int parts = 2;
+constexpr int first_parts = 2;
+/// Of a slow group only parts are sent, for so long.
+constexpr Duration parts_enough = 150ms;
 /// So many latencies at most go by until a connection that was idle sends at the speed of its path.
 constexpr int latencies_to_speed = 10;
 /// Large messages go on so long, to count packets that are lost; and longer where a pair lost one.
@@ -85,7 +87,7 @@ class EndAt {
 /// a part of it in each. All ranks get the same answer.
 Result<std::size_t> large_count_of_group(Communicator& group, int latency_us) {
     constexpr auto part = large_count_max / first_part;
-    const auto times = MUSTER_TRY(repeat(group, part, parts, [] { return true; }));
+    const auto times = MUSTER_TRY(repeat(group, part, first_parts, [] { return true; }));
     const auto moving = std::ranges::max(times) - long{latencies_to_speed} * latency_us;
     std::vector<float> slow(small_count, std::chrono::microseconds(first_part * moving) > large_enough ? 1.0F : 0.0F);
     MUSTER_TRY(timed(group, slow));
@@ -122,25 +124,23 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant begi
     result.clock_ms = *clocks;
 
     const auto before = sent_segments();
-    const auto large_begin = Clock::now();
     std::vector<std::int64_t> rates;
     const bool is_judged = terms.address.empty();
     constexpr std::string_view no_large =
         "small messages pass, but large ones do not: full packets are lost (MTU), or the path is very slow";
     auto large_count = is_judged ? large_count_max : large_count_by_address * size;
-    int large_repeats = is_judged ? large_repeats_max : 1;
     bool only_parts = false;
     if (is_judged && size > 2) {
         const auto chosen = large_count_of_group(**pair, result.latency_us);
         if (!chosen) return failed(no_large, chosen.error());
         only_parts = *chosen < large_count;
-        if (only_parts) large_repeats = parts;
         large_count = *chosen;
     }
-    const auto large = repeat(**pair, large_count, large_repeats, [&] {
+    const auto large_begin = Clock::now();
+    const auto large = repeat(**pair, large_count, is_judged ? large_repeats_max : 1, [&] {
         const auto sent = sent_since(before, sent_segments());
         rates.push_back(sent.bytes_per_s);
-        const auto enough = size == 2 && sent.lost() > 0 ? large_if_lossy : large_enough;
+        const auto enough = only_parts ? parts_enough : size == 2 && sent.lost() > 0 ? large_if_lossy : large_enough;
         return Clock::now() < std::min(large_begin + enough, deadline - last_message);
     });
     if (!large) return failed(no_large, large.error());
