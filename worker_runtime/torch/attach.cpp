@@ -43,6 +43,13 @@ class TorchStore final : public MeetingStore {
     const c10::intrusive_ptr<c10d::Store> store_;
 };
 
+/// Of many ranks only the first ones and the last one.
+std::string text_of(c10::IntArrayRef ranks) {
+    constexpr std::size_t named_max = 8;
+    if (ranks.size() <= named_max) return c10::str(ranks);
+    return c10::str(ranks.slice(0, named_max), " and more to ", ranks.back(), " (", ranks.size(), " in all)");
+}
+
 void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& shell, const std::string& name,
             const std::vector<std::int64_t>& world_ranks, std::int64_t timeout_ms) {
     const ReturnToPython returns;
@@ -59,7 +66,7 @@ void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& shell, const std::stri
                 "; within " + std::to_string(timeout_ms) +
                 " ms all members must call init_process_group(), or new_group() with the same ranks; in the world its "
                 "members are the ranks " +
-                c10::str(c10::IntArrayRef(world_ranks));
+                text_of(world_ranks);
         C10_THROW_ERROR(DistBackendError, text);
     }
     auto options = c10::make_intrusive<c10d::Backend::Options>("muster", std::chrono::milliseconds(timeout_ms));

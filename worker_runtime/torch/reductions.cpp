@@ -49,8 +49,21 @@ double factor_of(const c10d::ReduceOp& op) {
     return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
-at::IntArrayRef shape_of(const at::Tensor& row) {
-    return {row.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(row.numel())};
+/// The ranks compare sparse tensors by heads of one length, so that those with different numbers of dimensions can be
+/// told apart: nonzero elements, sparse dimensions, all dimensions, their sizes.
+constexpr std::int64_t sparse_dims_max = 64;
+
+std::vector<std::int64_t> head_of(const at::Tensor& sparse) {
+    std::vector<std::int64_t> head{sparse._nnz(), sparse.sparse_dim(), sparse.dim()};
+    head.insert(head.end(), sparse.sizes().begin(), sparse.sizes().end());
+    head.resize(3 + sparse_dims_max);
+    return head;
+}
+
+std::string shape_of(const at::Tensor& head) {
+    const auto* const words = head.const_data_ptr<std::int64_t>();
+    return c10::str(at::IntArrayRef(words + 3, static_cast<std::size_t>(words[2])), " with ", words[1],
+                    words[1] == 1 ? " sparse dimension" : " sparse dimensions");
 }
 
 /// Sums the ranks' sparse tensors: all have all of them, and add those with equal indices in rank order.
@@ -58,17 +71,16 @@ void reduce_sparse(Group& group, const at::Tensor& tensor, std::int64_t timeout)
     const auto own = tensor.coalesce();
     const auto ranks = static_cast<std::int64_t>(group.size());
     const auto count = own._nnz();
-    auto head = tensor.sizes().vec();
-    head.push_back(count);
+    auto head = head_of(own);
     auto heads = at::empty({ranks, static_cast<std::int64_t>(head.size())}, at::kLong);
     group.all_gather({.data = head.data(), .count = head.size(), .type = MUSTER_I64, .element_bytes = 8},
                      heads.mutable_data_ptr(), timeout);
-    const auto shapes = heads.narrow(1, 0, tensor.dim());
+    const auto shapes = heads.narrow(1, 1, 2 + sparse_dims_max);
     for (std::int64_t rank = 1; rank < ranks; ++rank)
         TORCH_CHECK(shapes[rank].equal(shapes[0]), "all_reduce of sparse tensors: rank 0 passes the shape ",
-                    shape_of(shapes[0]), ", and rank ", rank, " ", shape_of(shapes[rank]),
+                    shape_of(heads[0]), ", and rank ", rank, " ", shape_of(heads[rank]),
                     "; pass one shape on all ranks");
-    const auto counts = heads.select(1, tensor.dim());
+    const auto counts = heads.select(1, 0);
     const auto most = counts.max().item<std::int64_t>();
     if (most == 0) return;
     const auto gather = [&](const at::Tensor& part) {
@@ -142,6 +154,8 @@ MusterBackend::WorkPtr MusterBackend::allreduce_sparse(Tensors& tensors, const c
             "all_reduce of sparse tensors takes one sparse COO tensor on the CPU");
     require(opts.reduceOp.op_ == c10d::ReduceOp::SUM, combine_names[static_cast<std::size_t>(opts.reduceOp.op_)],
             " of a sparse tensor is not supported: only SUM is; call tensor.to_dense() first");
+    require(tensors[0].dim() <= sparse_dims_max, "all_reduce of a sparse tensor: it has ", tensors[0].dim(),
+            " dimensions, and at most ", sparse_dims_max, " are supported; reshape it");
     Call call{c10d::OpType::_ALLREDUCE_SPARSE, "muster:all_reduce", opts.timeout, opts.asyncOp, tensors, tensors};
     call.mark = mark_of({call.kind, tensors[0].scalar_type()});
     return start(std::move(call),

@@ -335,7 +335,7 @@ def check_refusals(rank, ranks):
         rows = [2] * ranks
         if rank == 1:
             rows[0] = 3
-        refused("rank 0 passes the shape [1, 1], and rank 1 [2, 2]; pass one shape on all ranks", dist.all_reduce, torch.eye(rank + 1).to_sparse())
+        refused("rank 0 passes the shape [1, 1] with 2 sparse dimensions, and rank 1 [2, 2] with 2 sparse", dist.all_reduce, torch.eye(rank + 1).to_sparse())
         refused("sends 3 elements of f32 to rank 0", dist.all_to_all_single,
                 torch.zeros(2 * ranks), torch.zeros(sum(rows)), [2] * ranks, rows)
     dist.barrier()

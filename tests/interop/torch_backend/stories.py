@@ -1,6 +1,5 @@
 """What befalls a process group: each function is one rank of a story. stories_test.py forks the ranks."""
 
-import contextlib
 import datetime
 import hashlib
 import io
@@ -11,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import types
 import warnings
 from pathlib import Path
 
@@ -86,34 +86,6 @@ def abort(folder, rank, ranks):
     assert "abort" in text, text
 
 
-def mismatch(folder, rank, ranks):
-    meet(folder, rank, ranks)
-    text = failure_of(lambda: dist.all_reduce(torch.ones(10 + rank)))
-    assert "f32 x 10" in text and "f32 x 11" in text and "rank 0" in text and "rank 1" in text, text
-    assert "; all ranks must call the same operations in the same order, with equal sizes and types" in text, text
-
-
-def absent(folder, rank, ranks):
-    """Rank 1 never comes."""
-    if rank == 0:
-        text = failure_of(lambda: meet(folder, rank, ranks, datetime.timedelta(seconds=6)))
-        assert "rank 1 did not join" in text, text
-
-
-def absent_of_some(folder, rank, ranks):
-    """A group of ranks 1 and 2 that only rank 1 makes: the group's numbers are not those of the world."""
-    meet(folder, rank, ranks)
-    store = dist.distributed_c10d._get_default_store()
-    if rank == 1:
-        text = failure_of(lambda: dist.new_group([1, 2], timeout=datetime.timedelta(seconds=1)))
-        for words in ("rank 0 of 2: rank 1 did not join", "within 1000 ms all members must call", "new_group() with the same ranks",
-                      "its members are the ranks [1, 2]"):
-            assert words in text, text
-        store.set("told", "1")
-    store.wait(["told"])
-    dist.barrier()
-
-
 def exit_pending(folder, rank, ranks, mode):
     """The end of a script with works pending: no abort, no hang."""
     import muster.torch
@@ -168,6 +140,33 @@ def exit_join(folder, rank, ranks):
     threads[0].start()
     dist.barrier()
     sys.exit(0)
+
+
+def excepthook(folder, rank, ranks):
+    """A program's own sys.excepthook stays through recoveries, whenever it was set, and an error reaches it once."""
+    from muster.torch.recover import _TorchRecovery
+
+    def own(*error):
+        calls.append(error)
+        sys.__excepthook__(*error)
+
+    for moment in ("before the call", "before the group", "with the group"):
+        sys.excepthook = own if moment == "before the call" else sys.__excepthook__
+        for turn in range(3):
+            recovery = _TorchRecovery(types.SimpleNamespace(world=None))
+            if moment == "before the group" and turn == 0:
+                sys.excepthook = own
+            dist.init_process_group("muster", init_method=f"file://{folder}/{moment[-5:]}{turn}", rank=rank, world_size=ranks, timeout=PATIENCE)
+            if moment == "with the group" and turn == 0:
+                sys.excepthook = own
+            dist.barrier()
+            calls, usual, sys.stderr = [], sys.stderr, io.StringIO()
+            sys.excepthook(ValueError, ValueError("planned"), None)
+            told, sys.stderr = sys.stderr.getvalue(), usual
+            assert len(calls) == 1 and told.count("[rank") <= 1, (moment, turn, calls, told)
+            recovery.finish()
+            recovery.leave(RuntimeError("of the round"))
+            assert sys.excepthook is own, (moment, turn)
 
 
 def ddp(folder, rank, ranks):
@@ -230,35 +229,6 @@ def keyless(folder, rank, ranks):
     assert "MUSTER_AGENT_SOCKET is not set" in text, text
 
 
-def other_torch(folder, rank, ranks):
-    """There is no library for this version of torch, or the one that is named is another version's."""
-    minor = ".".join(torch.__version__.split(".")[:2])
-    torch.__version__ = "9.8.0"
-    text = failure_of(lambda: meet(folder, rank, ranks))
-    assert "no back end for torch 9.8.0" in text and minor in text, text
-    from muster import library
-    built = Path(library._find()).with_name(f"libmuster_torch_{minor.replace('.', '_')}.so")
-    os.environ["MUSTER_TORCH_LIBRARY"] = str(built)
-    text = failure_of(lambda: meet(folder, rank, ranks))
-    assert f"{built} is muster's back end for torch {minor}, and this is torch 9.8.0: the two do not fit; unset" in text, text
-
-
-def unregistered(folder, rank, ranks):
-    """torch has changed what the entry point uses: `import torch` works, and whoever asked for muster is told."""
-    import muster_torch
-
-    def refuse(*words, **more):
-        raise TypeError("register_backend() has other arguments")
-    del dist.Backend._plugins["MUSTER"]
-    dist.Backend.register_backend = refuse
-    for asked, said in (("muster", "muster: PyTorch will use gloo in spite of MUSTER_TORCH_BACKEND=muster: TypeError: register_backend() has "
-                         "other arguments; does this version of PyTorch fit to this muster?\n"), ("", "")):
-        os.environ["MUSTER_TORCH_BACKEND"] = asked
-        with contextlib.redirect_stderr(io.StringIO()) as told:
-            muster_torch.autoload()
-        assert told.getvalue() == said, told.getvalue()
-
-
 def reopened(folder, rank, ranks):
     """The same store again, whose keys of the first meeting are still there."""
     store = dist.FileStore(f"{folder}/again", ranks)
@@ -267,43 +237,6 @@ def reopened(folder, rank, ranks):
         data = torch.full((3,), value)
         dist.all_reduce(data)
         assert torch.equal(data, torch.full((3,), value * ranks))
-        dist.destroy_process_group()
-
-
-def differing(folder, rank, ranks):
-    """What the runtime moves as bytes, or does under another name, is compared, too."""
-    op = dist.ReduceOp
-    two = [torch.zeros(4), torch.zeros(4)]
-
-    def reduces(kind, type=torch.int64):
-        return dist.all_reduce(torch.ones(2, dtype=type), kind)
-
-    cases = (
-        (("product i64", "bxor i64"), lambda: reduces(op.BXOR if rank else op.PRODUCT)),
-        (("product f32", "product i32"), lambda: reduces(op.PRODUCT, torch.int32 if rank else torch.float32)),
-        (("sum i8", "sum u8"), lambda: reduces(op.SUM, torch.uint8 if rank else torch.int8)),
-        (("SUM of Bool", "max u8"), lambda: reduces(op.MAX if rank else op.SUM, torch.uint8 if rank else torch.bool)),
-        (("premul_sum f32",), lambda: reduces(op.SUM if rank else dist._make_nccl_premul_sum(0.5), torch.float32)),
-        (("all_to_all_uneven f32", "all_to_all_uneven i32"),
-         lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int32 if rank else torch.float32) for _ in range(2)])),
-        (("of Short", "of Char"),
-         lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int8 if rank else torch.int16) for _ in range(2)])),
-        (("of Short", "of Char"), lambda: dist.broadcast(torch.zeros(4, dtype=torch.int8) if rank
-                                                         else torch.zeros(2, dtype=torch.int16), 0)),
-        (("reduce sum f32 x 4 to rank 0", "reduce sum f32 x 4 to rank 1"), lambda: dist.reduce(torch.ones(4), rank)),
-        (("gather f32 x 4 to rank 0", "gather f32 x 4 to rank 1"), lambda: dist.gather(torch.ones(4), two, rank)),
-        (("reduce sum f32 x 4 to rank 1", "all_reduce sum"),
-         lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
-    )
-    if rank == 0:
-        cases += ((("Short, tag 5", "Char, tag 5"), lambda: (dist.send(torch.zeros(2, dtype=torch.int16), 1, tag=5), dist.barrier())),)
-    else:
-        cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.recv(torch.zeros(4, dtype=torch.int8), 0, tag=5)),)
-    for number, (words, case) in enumerate(cases):
-        dist.init_process_group("muster", init_method=f"file://{folder}/store{number}", rank=rank, world_size=ranks,
-                                timeout=PATIENCE)
-        text = failure_of(case)
-        assert "rank 0" in text and "rank 1" in text and all(word in text for word in words), (number, text)
         dist.destroy_process_group()
 
 

@@ -43,6 +43,7 @@ if __name__ == "__main__" and not os.environ.get("IN_TORCH_BACKEND_TEST"):
 
 import own_tmpdir  # noqa: E402
 import torch  # noqa: E402, F401
+import bad_input  # noqa: E402
 import collectives  # noqa: E402
 import examples  # noqa: E402
 import started  # noqa: E402
@@ -193,14 +194,15 @@ def main():
     for environment in ({}, tcp):
         play(stories.death, ranks=3, killed=(1,), environment=environment)
     play(stories.abort)
-    play(stories.mismatch, environment=tcp)
+    play(bad_input.mismatch, environment=tcp)
     for environment in ({}, tcp):
-        play(stories.differing, environment=environment)
-    for story in (stories.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, stories.other_torch,
-                  stories.unregistered, stories.reopened, stories.parent_had_group, started.lost_failure, started.freed, started.slow_work,
-                  started.inference_mode, started.coalesced_end):
+        play(bad_input.differing, environment=environment)
+    for story in (bad_input.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, bad_input.other_torch,
+                  bad_input.unregistered, bad_input.sparse_shapes, bad_input.absent_of_many, stories.excepthook, stories.reopened,
+                  stories.parent_had_group, started.lost_failure, started.freed, started.slow_work, started.inference_mode,
+                  started.coalesced_end):
         play(story)
-    play(stories.absent_of_some, ranks=3)
+    play(bad_input.absent_of_some, ranks=3)
     play(stories.pooled, ranks=3)
     play(stories.no_pool, environment=tcp)
     play(stories.fsdp)

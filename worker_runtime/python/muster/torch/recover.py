@@ -1,6 +1,7 @@
 """PyTorch training that survives the failure of another rank in its own process. PYTORCH.md is the guide."""
 
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -55,7 +56,6 @@ class _TorchRecovery(Recovery):
     def __init__(self, context):
         _remember_wrappers()
         self._world = context.world
-        self._hook = sys.excepthook
         self._over = threading.Event()
         self._watcher = None
         self._variables = {}
@@ -102,8 +102,10 @@ class _TorchRecovery(Recovery):
         if found[0]:
             raise CannotBeKept(found[0])
         # init_process_group() puts one around the last one: a traceback would have a "[rank0]" more for each round.
-        if getattr(sys.excepthook, "__module__", None) == dist.distributed_c10d.__name__:
-            sys.excepthook = self._hook
+        hook = sys.excepthook
+        while getattr(hook, "__module__", None) == dist.distributed_c10d.__name__:
+            hook = inspect.getclosurevars(hook).nonlocals.get("old_hook")
+        sys.excepthook = hook or sys.excepthook
 
     def _has_ended(self):
         try:
