@@ -15,7 +15,7 @@ from muster import nested, tensors
 from muster.arrays import Array
 from muster.communicator import Context, number_of
 from muster.library import (PLACE, CheckpointerOptions, CheckpointStateFields, Handle, MusterError, SaveReportFields,
-                            TensorFields, ValueFields, ask, call, make, text_of)
+                            TensorFields, ValueFields, ask, call, called_back, make, text_of)
 
 _SOURCES = ("shared", "memory", "local", "survivor")
 _TREE = "muster.state"  # the value that holds everything except tensors (nested.py)
@@ -119,8 +119,7 @@ class _Fields:
         for pair, (key, value) in zip(pairs, (values or {}).items()):
             pair.key, pair.value = _bytes(key, "a value's key"), _bytes(value, f"the value of {key!r}")
         rank_text = None if rank_value is None else _bytes(rank_value, "rank_value")
-        self.state = CheckpointStateFields(ctypes.sizeof(CheckpointStateFields), fields, len(fields), pairs, len(pairs),
-                                           rank_text, rank_bytes, len(rank_bytes or b""))
+        self.state = CheckpointStateFields(fields, len(fields), pairs, len(pairs), rank_text, rank_bytes, len(rank_bytes or b""))
 
     def _tensor(self, field, name, thing, filled):
         shard = thing if isinstance(thing, tensors.Shard) else None
@@ -170,8 +169,7 @@ class Checkpointer:
             raise ValueError(f"shared_every is {shared_every}; it must be at least 1")
         place = _bytes(str(directory), "the directory") if directory is not None else None
         near = _bytes(str(local_directory), "the local directory") if local_directory is not None else None
-        options = CheckpointerOptions(ctypes.sizeof(CheckpointerOptions), place, keep_last, keep_every,
-                                      _busy(when_busy),
+        options = CheckpointerOptions(place, keep_last, keep_every, _busy(when_busy),
                                       0 if persist_timeout is None else max(1, round(persist_timeout * 1000)),
                                       0 if copy_to_next_node else 1, copy_bytes_per_second, near, shared_every,
                                       1 if spread_replicas else 0,
@@ -184,7 +182,6 @@ class Checkpointer:
         more short texts, by name, equal on all ranks. `rank_value`: a text of this rank (random_state()). `rank_bytes`:
         bytes of this rank (GradientReducer.keep())."""
         fields = self._fields(state, values, rank_value, rank_bytes)
-        _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
              _busy(when_busy))
 
@@ -193,7 +190,6 @@ class Checkpointer:
         """The same without a disk: this node's agent and the next node keep the copy, and the next round loads it after a
         failure. It is cheap enough for every step. Skipped, on all ranks alike, while another one is in progress."""
         fields = self._fields(state, values, rank_value, rank_bytes)
-        _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_snapshot", self._handle.value, step, ctypes.byref(fields.state))
 
     def reserve(self, state: Mapping[str, Any], values: Mapping[str, str] | None = None, rank_value: str | None = None,
@@ -201,7 +197,6 @@ class Checkpointer:
         """Allocates the memory for copies of such a state before the first save() or snapshot(). MusterError
         ("limit_exceeded"): too little memory."""
         fields = self._fields(state, values, rank_value, rank_bytes)
-        _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_reserve", self._handle.value, ctypes.byref(fields.state))
 
     @property
@@ -243,31 +238,22 @@ class Checkpointer:
         `own` and `clean`: this process's state and its CleanStep, as in load(). A rank whose state is kept gets `own` itself.
         Take another one over inside `with clean.to(loaded.step):`."""
         kind = like and ("torch", "numpy", "array")[number_of(like, ("torch", "numpy", "array"), "like")]
-        fresh, failures = {}, []
+        fresh = {}
 
-        def place(_, fields, count):
-            try:
-                fresh.clear()  # the checkpoint tried before may be damaged
-                for field in fields[:count]:
-                    memory = tensors.fresh(field.type, field.shape[:field.dimension_count])
-                    fresh[field.name.decode()] = memory
-                for index, memory in enumerate(fresh.values()):
-                    fields[index].data = memory.address
-                return 0
-            except BaseException as failure:  # no exception may pass through C; it is raised again below
-                failures.append(failure)
-                return 1
+        def place(fields, count):
+            fresh.clear()  # the checkpoint tried before may be damaged
+            for field in fields[:count]:
+                memory = tensors.fresh(field.type, field.shape[:field.dimension_count])
+                fresh[field.name.decode()] = memory
+            for index, memory in enumerate(fresh.values()):
+                fields[index].data = memory.address
 
-        try:
+        with called_back(PLACE, place) as callback:
             if clean is None:
-                step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, PLACE(place), None)
+                step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, callback, None)
             else:
                 fields = self._own(own, False)[0] if clean.step >= 0 else _Fields({}, False, rank_value=_own_part())
-                step = self._load_clean(fields, clean, PLACE(place))
-        except MusterError:
-            if failures:
-                raise failures[0] from None
-            raise
+                step = self._load_clean(fields, clean, callback)
         if step < 0:
             return None
         tree, values = self._texts()
@@ -301,7 +287,7 @@ class Checkpointer:
         """The saves that have ended since the last call."""
         told = []
         for index in range(ask("checkpointer_take_reports", ctypes.c_size_t, self._handle.value)):
-            fields = SaveReportFields(ctypes.sizeof(SaveReportFields))
+            fields = SaveReportFields()
             text = text_of("checkpointer_report", self._handle.value, index, ctypes.byref(fields))
             path, trouble = (text, None) if fields.persisted else (None, text)
             told.append(SaveReport(fields.step, bool(fields.persisted), path, trouble, fields.bytes,
@@ -321,7 +307,9 @@ class Checkpointer:
         texts[_TREE] = json.dumps(tree, separators=(",", ":"))
         if rank_bytes is not None and not isinstance(rank_bytes, bytes):
             raise TypeError(f"rank_bytes is a {type(rank_bytes).__name__}; it must be bytes")
-        return _Fields(found, False, texts, rank_value, rank_bytes)
+        fields = _Fields(found, False, texts, rank_value, rank_bytes)
+        _give_up_clean_if(values, rank_value, rank_bytes)
+        return fields
 
     def _texts(self):
         """(tree or None, the other values) of the last load."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from muster import arrays
 from muster.arrays import Array
-from muster.library import ContextOptions, Handle, PartsFields, PlaceFields, ask, call, make, milliseconds, text_of
+from muster.library import ContextOptions, Handle, PartsFields, PlaceFields, ask, call, fill, make, milliseconds, text_of
 from muster.store import Store
 
 _TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical", "nccl")
@@ -87,14 +87,13 @@ class Context:
 
     def __init__(self, meeting_timeout: float | None = None, operation_timeout: float | None = None,
                  transport: str = "automatic") -> None:
-        options = ContextOptions(ctypes.sizeof(ContextOptions), milliseconds(meeting_timeout),
-                                 milliseconds(operation_timeout), number_of(transport, _TRANSPORTS, "transport"))
+        options = ContextOptions(milliseconds(meeting_timeout), milliseconds(operation_timeout),
+                                 number_of(transport, _TRANSPORTS, "transport"))
         self._handle = Handle("context", make("context_open", ctypes.byref(options)))
         self.place = self._read_place()
 
     def _read_place(self) -> Place:
-        fields = PlaceFields(ctypes.sizeof(PlaceFields))
-        call("context_place", self._handle.value, ctypes.byref(fields))
+        fields = fill("context_place", PlaceFields, self._handle.value)
         return Place(*(getattr(fields, name) for name in Place._fields))
 
     def _can_rejoin(self, can):
@@ -258,8 +257,7 @@ class Communicator:
         in elements; None: the pieces lie one behind the other. Ranks that contradict each other are told both numbers."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
         _check_alike(given, taken, given.count)
-        fields = PartsFields(ctypes.sizeof(PartsFields),
-                             *_part_arrays("sent", sent, sent_offsets, given.count, self.size),
+        fields = PartsFields(*_part_arrays("sent", sent, sent_offsets, given.count, self.size),
                              *_part_arrays("expected", expected, expected_offsets, taken.count, self.size))
         return self._run("all_to_all_uneven", given.address, taken.address, given.type_number, ctypes.byref(fields),
                          timeout=timeout, wait=wait, memory=(given, taken))

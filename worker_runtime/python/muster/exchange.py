@@ -143,7 +143,7 @@ class Calls:
         def called(name, failed, tells=False):
             return lambda _, *arguments: own()._call(name, failed, tells, arguments)
 
-        self.fields = ExchangeFields(ctypes.sizeof(ExchangeFields), exchange.name.encode(), None,
+        self.fields = ExchangeFields(exchange.name.encode(), None,
                                      ADVANCE(called("_advance", _INTERNAL, tells=True)),
                                      COLLECTIVE_COUNT(called("_collective_count", -1, tells=True)),
                                      PREPARE(called("_prepare", _INTERNAL, tells=True)),

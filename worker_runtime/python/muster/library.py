@@ -3,6 +3,7 @@
 ctypes releases the interpreter lock during each call, so other threads of the program continue while one waits.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -32,9 +33,15 @@ _TYPES = {"p": c_void_p, "s": c_char_p, "i": c_int, "l": c_int64, "n": c_size_t,
 
 
 def _structure(name, fields):
-    """`fields`: "size:n slices:SliceFields*", in the order of the header's structure."""
+    """`fields`: "size:n slices:SliceFields*", in the order of the header's structure. A size at the beginning sets itself."""
     pairs = [field.split(":") for field in fields.split()]
-    kind = type(name, (ctypes.Structure,), {"_fields_": [(field, _TYPES[letter]) for field, letter in pairs]})
+
+    def begin(self, *values, **named):
+        size = (ctypes.sizeof(self),) if pairs[0][0] == "size" else ()
+        ctypes.Structure.__init__(self, *size, *values, **named)
+
+    members = {"_fields_": [(field, _TYPES[letter]) for field, letter in pairs], "__init__": begin}
+    kind = type(name, (ctypes.Structure,), members)
     _TYPES[name + "*"] = POINTER(kind)
     return kind
 
@@ -181,18 +188,42 @@ def call_void(name, *arguments):
     getattr(_library(), f"muster_{name}")(*arguments)
 
 
+def fill(name, kind, *arguments):
+    """Returns what muster_NAME writes to its last argument, of the type `kind`."""
+    answer = kind()
+    call(name, *arguments, ctypes.byref(answer))
+    return answer
+
+
 def make(name, *arguments):
     """Returns the handle that muster_NAME writes to its last argument; None for NULL."""
-    handle = c_void_p()
-    call(name, *arguments, ctypes.byref(handle))
-    return handle.value
+    return ask(name, c_void_p, *arguments)
 
 
 def ask(name, kind, *arguments):
     """Returns the number that muster_NAME writes to its last argument."""
-    answer = kind()
-    call(name, *arguments, ctypes.byref(answer))
-    return answer.value
+    return fill(name, kind, *arguments).value
+
+
+@contextlib.contextmanager
+def called_back(kind, body):
+    """A function for C, of the type `kind`, that runs body(). No exception may pass through C: it is raised by the `with` block."""
+    failures = []
+
+    def guarded(_, *arguments):
+        try:
+            body(*arguments)
+            return 0
+        except BaseException as failure:
+            failures.append(failure)
+            return 1
+
+    try:
+        yield kind(guarded)
+    except MusterError:
+        if failures:
+            raise failures[0] from None
+        raise
 
 
 def text_of(name, *arguments):

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any
 
-from muster.library import Handle, LossScaleFields, LossScalerOptions, ask, call, make
+from muster.library import Handle, LossScaleFields, LossScalerOptions, ask, call, fill, make
 from muster.reducer import GradientReducer
 
 
@@ -23,14 +23,12 @@ class LossScaler:
         for name, value in (("initial_scale", initial_scale), *factors.items()):
             if not value:
                 raise ValueError(f"{name} is {value!r}; it is a number > 0")  # 0 stands for the default in C
-        options = LossScalerOptions(ctypes.sizeof(LossScalerOptions), initial_scale, **factors)
+        options = LossScalerOptions(initial_scale, **factors)
         self._factors = factors
         self._handle = Handle("loss_scaler", make("loss_scaler_make", ctypes.byref(options)))
 
     def _state(self):
-        fields = LossScaleFields(ctypes.sizeof(LossScaleFields))
-        call("loss_scaler_state", self._handle.value, ctypes.byref(fields))
-        return fields
+        return fill("loss_scaler_state", LossScaleFields, self._handle.value)
 
     @property
     def scale(self) -> float:
@@ -51,6 +49,6 @@ class LossScaler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         fresh = LossScaler(state["scale"], **{name: state[name] for name in self._factors})
-        fields = LossScaleFields(ctypes.sizeof(LossScaleFields), state["scale"], state["_growth_tracker"])
+        fields = LossScaleFields(state["scale"], state["_growth_tracker"])
         call("loss_scaler_restore", fresh._handle.value, ctypes.byref(fields))
         self._factors, self._handle = fresh._factors, fresh._handle

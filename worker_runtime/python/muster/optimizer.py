@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 
 from muster import arrays
 from muster.communicator import number_of
-from muster.library import Handle, OptimizerRule, PieceFields, ask, call, make
+from muster.library import Handle, OptimizerRule, PieceFields, ask, call, fill, make
 from muster.reducer import GradientReducer
 
 _KINDS = ("sgd", "adam", "adamw")
@@ -34,8 +34,7 @@ class ShardedOptimizer:
     """
 
     def __init__(self, reducer: GradientReducer, kind: str, *, learning_rate: float | None = None, **settings: Any) -> None:
-        rule = OptimizerRule(ctypes.sizeof(OptimizerRule))
-        call("optimizer_defaults", number_of(kind, _KINDS, "kind"), ctypes.byref(rule))
+        rule = fill("optimizer_defaults", OptimizerRule, number_of(kind, _KINDS, "kind"))
         if learning_rate is not None:
             rule.learning_rate = learning_rate
         for name, value in settings.items():
@@ -62,8 +61,7 @@ class ShardedOptimizer:
         call("optimizer_reload", self._handle.value)
 
     def _piece(self, index):
-        fields = PieceFields(ctypes.sizeof(PieceFields))
-        call("optimizer_get_piece", self._handle.value, index, ctypes.byref(fields))
+        fields = fill("optimizer_get_piece", PieceFields, self._handle.value, index)
 
         def shown(address):
             return arrays.view_of(address, "f32", (fields.count,), self._handle) if address else None

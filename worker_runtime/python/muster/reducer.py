@@ -12,7 +12,7 @@ from muster.arrays import Array
 from muster.communicator import Communicator, number_of
 from muster.exchange import Calls, Exchange
 from muster.library import (APPLY, BaselineFields, Handle, MusterError, ParameterFields, ReducerOptions, ScalingFields,
-                            ReducerStateFields, StepCostFields, ask, call, make, text_of)
+                            ReducerStateFields, StepCostFields, ask, call, called_back, fill, make, text_of)
 
 _WIRES = ("same", "bf16", "f16", "int8", "power")
 _ORDERS = ("observed", "registered")
@@ -83,7 +83,7 @@ class GradientReducer:
             self._index = {name: index for index, name in enumerate(self.names)}
             cap = -1 if bucket_cap_mb == "auto" else bucket_cap_mb
             self._exchange = None if exchange is None else Calls(exchange, communicator, self._arrays)
-            options = ReducerOptions(ctypes.sizeof(ReducerOptions), cap, first_bucket_mb, last_bucket_mb,
+            options = ReducerOptions(cap, first_bucket_mb, last_bucket_mb,
                                      number_of(wire, _WIRES, "wire"), power_rank, power_start_step,
                                      number_of(order, _ORDERS, "order"), bool(uneven_inputs), bool(finite_check),
                                      0, bool(own_piece),
@@ -136,23 +136,8 @@ class GradientReducer:
 
     def join(self, apply: Callable[[], object]) -> None:
         """With uneven_inputs: this rank has no more batches. Calls `apply()` after each step of the other ranks."""
-        failures = []
-
-        def guarded(_):
-            try:
-                apply()
-                return 0
-            except BaseException as failure:  # no exception may pass through C; it is raised again below
-                failures.append(failure)
-                return 1
-
-        try:
-            with self._hooked():
-                call("reducer_join", self._handle.value, APPLY(guarded), None)
-        except MusterError:
-            if failures:
-                raise failures[0] from None
-            raise
+        with called_back(APPLY, apply) as callback, self._hooked():
+            call("reducer_join", self._handle.value, callback, None)
 
     def used(self, parameter: str) -> bool:
         """True if any rank marked it in the last averaged step. If False, the optimizer should skip the parameter."""
@@ -174,16 +159,14 @@ class GradientReducer:
     def keep(self) -> ReducerState:
         """Returns a ReducerState; call it between averaged steps. A run that restores it has the bits of one that never
         stopped."""
-        fields = ReducerStateFields(ctypes.sizeof(ReducerStateFields))
         with self._hooked():
-            call("reducer_keep", self._handle.value, ctypes.byref(fields))
+            fields = fill("reducer_keep", ReducerStateFields, self._handle.value)
         return ReducerState((fields.plan or b"").decode(), ctypes.string_at(fields.own, fields.own_size))
 
     def restore(self, plan: str, own: bytes = b"") -> None:
         """A collective, right after the reducer was made: continues from the state. An empty plan does nothing; `own` is empty
         in a world of another size. Call gradient() again, and never use the old arrays."""
-        state = ReducerStateFields(ctypes.sizeof(ReducerStateFields), plan.encode(),
-                                   ctypes.cast(ctypes.c_char_p(own), ctypes.c_void_p), len(own))
+        state = ReducerStateFields(plan.encode(), ctypes.cast(ctypes.c_char_p(own), ctypes.c_void_p), len(own))
         with self._hooked():
             call("reducer_restore", self._handle.value, ctypes.byref(state))
 
@@ -217,16 +200,14 @@ class GradientReducer:
         """Compares with a run of the same trainer on `world_size` workers, if one is given."""
         baseline = None
         if world_size is not None:
-            baseline = ctypes.byref(BaselineFields(ctypes.sizeof(BaselineFields), world_size, samples_per_second,
-                                                   samples_per_step))
-        scaling = ScalingFields(ctypes.sizeof(ScalingFields))
+            baseline = ctypes.byref(BaselineFields(world_size, samples_per_second, samples_per_step))
+        scaling = ScalingFields()
         text = text_of("reducer_scaling_report", self._handle.value, baseline, ctypes.byref(scaling))
         return ScalingReport(scaling.strong or None, scaling.weak or None, scaling.estimated,
                              scaling.samples_per_second, scaling.step_count, text)
 
     def _cost(self, name):
-        fields = StepCostFields(ctypes.sizeof(StepCostFields))
-        call(name, self._handle.value, ctypes.byref(fields))
+        fields = fill(name, StepCostFields, self._handle.value)
         times = (fields.total_ns, fields.compute_ns, fields.data_wait_ns, fields.exposed_ns, fields.communication_ns)
         return StepCost(*(time / 1e9 for time in times), fields.bytes, fields.samples)
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 from muster.communicator import number_of
-from muster.library import (DistributedSamplerOptions, ElasticSamplerOptions, Handle, SampleStepFields, ask, call, make,
-                            text_of)
+from muster.library import (DistributedSamplerOptions, ElasticSamplerOptions, Handle, SampleStepFields, ask, call, fill,
+                            make, text_of)
 
 _ORDERS = ("torch", "computed", "sequential")
 _DEALS = ("strided", "contiguous")
@@ -70,8 +70,7 @@ class DistributedSampler:
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
         options = DistributedSamplerOptions(
-            ctypes.sizeof(DistributedSamplerOptions), _count(dataset), self.num_replicas, self.rank,
-            _unsigned(seed, "seed"), int(not self.shuffle), int(self.drop_last))
+            _count(dataset), self.num_replicas, self.rank, _unsigned(seed, "seed"), int(not self.shuffle), int(self.drop_last))
         self._handle = Handle("distributed_sampler", make("distributed_sampler_make", ctypes.byref(options)))
         self.num_samples = ask("distributed_sampler_size", ctypes.c_uint64, self._handle.value)
         self.total_size = self.num_samples * self.num_replicas
@@ -115,9 +114,8 @@ class ElasticSampler:
                  seed: int = 0, order: str = "torch", deal: str = "strided", tail: str = "short_batch") -> None:
         self.num_replicas, self.rank = _place(num_replicas, rank)
         options = ElasticSamplerOptions(
-            ctypes.sizeof(ElasticSamplerOptions), _count(dataset), _whole(batch_size, "batch_size"),
-            _unsigned(seed, "seed"), number_of(order, _ORDERS, "order"), number_of(deal, _DEALS, "deal"),
-            number_of(tail, _TAILS, "tail"))
+            _count(dataset), _whole(batch_size, "batch_size"), _unsigned(seed, "seed"), number_of(order, _ORDERS, "order"),
+            number_of(deal, _DEALS, "deal"), number_of(tail, _TAILS, "tail"))
         self._handle = Handle("elastic_sampler", make("elastic_sampler_make", ctypes.byref(options)))
         self._given_out = collections.deque()  # steps that wait for their commit
         self._pass = 0
@@ -195,9 +193,7 @@ class ElasticSampler:
         self._forgotten = False
 
     def _step(self, name, *arguments):
-        step = SampleStepFields(ctypes.sizeof(SampleStepFields))
-        call(f"elastic_sampler_{name}", self._handle.value, *arguments, ctypes.byref(step))
-        return step
+        return fill(f"elastic_sampler_{name}", SampleStepFields, self._handle.value, *arguments)
 
     def _indices(self, step):
         room = step.count // self.num_replicas + 1
