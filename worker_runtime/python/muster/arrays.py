@@ -5,6 +5,7 @@ memoryview. Both packages are taken from sys.modules, because a caller that pass
 """
 
 import ctypes
+import math
 import sys
 from typing import Any
 
@@ -28,29 +29,30 @@ def size_of(type):
     return SIZES[_COLLECTIVE[type]]
 
 
-class Elements:
-    """Contiguous memory of one type. `keep` must live as long as the address is used."""
+class Memory:
+    """Host memory for one tensor: contiguous elements of TYPES[type]. `keep` must live as long as the address is used;
+    after a load, put_back() takes them to where they belong."""
 
-    def __init__(self, address, count, type_name, shape, keep):
+    def __init__(self, address, type, shape, keep, put_back=None):
         self.address = address
-        self.count = count
-        self.type_name = type_name
+        self.type = type
         self.shape = tuple(shape)
         self.keep = keep
+        self.put_back = put_back or (lambda: None)
 
     @property
-    def type_number(self):
-        return _COLLECTIVE[self.type_name]
+    def count(self):
+        return math.prod(self.shape)
+
+    @property
+    def type_name(self):
+        return TYPES[self.type]
 
 
-def _is_torch(thing):
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(thing, torch.Tensor)
-
-
-def _is_numpy(thing):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(thing, numpy.ndarray)
+def is_a(thing, module, name):
+    """False, too, if the program has not imported the module."""
+    imported = sys.modules.get(module)
+    return imported is not None and isinstance(thing, getattr(imported, name))
 
 
 def _of_tensor(tensor):
@@ -61,7 +63,7 @@ def _of_tensor(tensor):
         raise TypeError(f"a tensor on {tensor.device}; this module supports host memory only: use tensor.cpu()")
     if not tensor.is_contiguous():
         raise ValueError("the tensor is not contiguous; use tensor.contiguous()")
-    return Elements(tensor.data_ptr(), tensor.numel(), type_name, tensor.shape, tensor)
+    return Memory(tensor.data_ptr(), _COLLECTIVE[type_name], tensor.shape, tensor)
 
 
 def type_of_format(view):
@@ -84,7 +86,7 @@ def _collective_type(view):
 def elements(thing, type=None, written=True):
     """The memory of `thing`; `type` ("bf16") if its own format is ambiguous. Unless `written`, it may be read-only and is
     copied then."""
-    if _is_torch(thing):
+    if is_a(thing, "torch", "Tensor"):
         return _of_tensor(thing)
     view = memoryview(thing)
     if not view.c_contiguous:
@@ -95,29 +97,25 @@ def elements(thing, type=None, written=True):
     size = size_of(type_name)
     if view.nbytes % size:
         raise ValueError(f"{view.nbytes} bytes are not a whole number of {type_name} elements")
-    count = view.nbytes // size
-    shape = view.shape if view.itemsize == size else (count,)
+    number, shape = _COLLECTIVE[type_name], view.shape if view.itemsize == size else (view.nbytes // size,)
     if view.nbytes == 0:
-        return Elements(None, 0, type_name, shape, view)
+        return Memory(None, number, shape, view)
     memory = bytearray(view.tobytes()) if view.readonly else view
     pinned = (ctypes.c_char * view.nbytes).from_buffer(memory)
-    return Elements(ctypes.addressof(pinned), count, type_name, shape, pinned)
+    return Memory(ctypes.addressof(pinned), number, shape, pinned)
 
 
 def view_of(address, type_name, shape, owner, like=None):
     """The library's memory as an array like `like`. The array keeps `owner`, and so the memory, alive."""
-    count = 1
-    for dimension in shape:
-        count *= dimension
-    size = count * size_of(type_name)
+    size = math.prod(shape) * size_of(type_name)
     memory = (ctypes.c_ubyte * size).from_address(address) if size else (ctypes.c_ubyte * 0)()
     memory.owner = owner
-    if _is_torch(like):
+    if is_a(like, "torch", "Tensor"):
         torch = sys.modules["torch"]
         if size == 0:
             return torch.empty(shape, dtype=like.dtype)
         return torch.frombuffer(memory, dtype=like.dtype).reshape(shape)
-    if _is_numpy(like):
+    if is_a(like, "numpy", "ndarray"):
         name = "uint16" if type_name == "bf16" else NAMES[_COLLECTIVE[type_name]]
         return sys.modules["numpy"].frombuffer(memory, name).reshape(shape)
     return shaped(memoryview(memory).cast("B"), _COLLECTIVE[type_name], shape)

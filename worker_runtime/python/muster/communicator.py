@@ -236,7 +236,7 @@ class Communicator:
         given = self._at_root(input, root, type, written=False)
         if given is not None:
             _check_alike(given, taken, taken.count * self.size)
-        return self._run("scatter", _address_of(given), taken.address, taken.count, taken.type_number, root,
+        return self._run("scatter", _address_of(given), taken.address, taken.count, taken.type, root,
                          timeout=timeout, wait=wait, memory=(given, taken))
 
     def reduce(self, input: Array, output: Array | None, root: int, op: str = "sum", *, type: str | None = None,
@@ -259,7 +259,7 @@ class Communicator:
         _check_alike(given, taken, given.count)
         fields = PartsFields(*_part_arrays("sent", sent, sent_offsets, given.count, self.size),
                              *_part_arrays("expected", expected, expected_offsets, taken.count, self.size))
-        return self._run("all_to_all_uneven", given.address, taken.address, given.type_number, ctypes.byref(fields),
+        return self._run("all_to_all_uneven", given.address, taken.address, given.type, ctypes.byref(fields),
                          timeout=timeout, wait=wait, memory=(given, taken))
 
     def send(self, data: Array, peer: int, *, type: str | None = None, timeout: float | None = None, wait: bool = True) -> Any:
@@ -320,13 +320,13 @@ class Communicator:
     def _on_one(self, name, data, type, *arguments, written=True, **how):
         """An operation on one array."""
         own = arrays.elements(data, type, written=written)
-        return self._run(name, own.address, own.count, own.type_number, *arguments, memory=own, **how)
+        return self._run(name, own.address, own.count, own.type, *arguments, memory=own, **how)
 
     def _on_pieces(self, name, input, output, type, *arguments, **how):
         """An operation in which every rank has an input and an output."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
         count = piece_count(name, given, taken, self.size)
-        return self._run(name, given.address, taken.address, count, taken.type_number, *arguments, memory=(given, taken), **how)
+        return self._run(name, given.address, taken.address, count, taken.type, *arguments, memory=(given, taken), **how)
 
     def _to_root(self, name, input, output, root, type, *arguments, pieces=1, **how):
         """An operation with an output of `pieces` times the input, which only the root needs."""
@@ -334,7 +334,7 @@ class Communicator:
         taken = self._at_root(output, root, type, written=True)
         if taken is not None:
             _check_alike(taken, given, given.count * pieces)
-        return self._run(name, given.address, _address_of(taken), given.count, given.type_number, *arguments, root,
+        return self._run(name, given.address, _address_of(taken), given.count, given.type, *arguments, root,
                          memory=(given, taken), **how)
 
     def _run(self, name, *arguments, timeout, wait, memory):

@@ -76,7 +76,7 @@ class Collective:
     def tell(self, fields: Any, world_size: int) -> None:
         """Fills in the library's structure."""
         fields.collective = _KINDS.index(self._kind)
-        fields.type = self._output.type_number
+        fields.type = self._output.type
         fields.input = self._input and self._input.address
         fields.output = self._output.address
         fields.count = piece_count(self._kind, self._input, self._output, world_size)

@@ -9,19 +9,14 @@ Leaves are None, booleans, numbers and strings; keys are strings and whole numbe
 TypeError that names its place, because it would be restored as something else.
 """
 
-import sys
 from collections.abc import Mapping
 
 from muster import tensors
+from muster.arrays import is_a
 
 
 def _join(name, key):
     return f"{name}.{key}" if name else str(key)
-
-
-def _is_numpy_scalar(node):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(node, numpy.generic)
 
 
 def pack(state):
@@ -47,7 +42,7 @@ def _pack(node, name, found):
     if isinstance(node, (list, tuple)) and not hasattr(node, "_fields"):
         children = [_pack(child, _join(name, index), found) for index, child in enumerate(node)]
         return {"tuple" if isinstance(node, tuple) else "list": children}
-    if _is_numpy_scalar(node) and isinstance(node.item(), (bool, int, float, str)):
+    if is_a(node, "numpy", "generic") and isinstance(node.item(), (bool, int, float, str)):
         return {"is": node.item()}
     if node is None or isinstance(node, (bool, int, float, str)):
         return {"is": node}

@@ -55,7 +55,7 @@ def _parameter_fields(named):
         field.name = name.encode()
         field.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
         field.dimension_count = len(own.shape)
-        field.type = own.type_number
+        field.type = own.type
         field.data = own.address
     return fields, keep
 

@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Sequence
 
-from muster.arrays import NAMES, SIZES, TYPES, Array, shaped, type_of_format
+from muster.arrays import NAMES, SIZES, TYPES, Array, Memory, is_a, shaped, type_of_format
 
 _BUFFERS = (array.array, bytearray, memoryview, ctypes.Array)
 
@@ -29,30 +29,13 @@ class Shard:
         self.begin = begin
 
 
-class Memory:
-    """Host memory for one tensor: contiguous elements of TYPES[type]. `keep` must live as long as the address is used;
-    after a load, put_back() takes them to where they belong."""
-
-    def __init__(self, address, type, shape, keep, put_back=None):
-        self.address = address
-        self.type = type
-        self.shape = tuple(shape)
-        self.keep = keep
-        self.put_back = put_back or (lambda: None)
-
-    @property
-    def count(self):
-        return math.prod(self.shape)
-
-
 def kind_of(thing):
     """"torch", "numpy" or "array": the kind of array to restore; None if it is not a tensor."""
     if isinstance(thing, Shard):
         return kind_of(thing.array)
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and isinstance(thing, torch.Tensor):
+    if is_a(thing, "torch", "Tensor"):
         return "torch"
-    if numpy is not None and isinstance(thing, numpy.ndarray):
+    if is_a(thing, "numpy", "ndarray"):
         return "numpy"
     return "array" if isinstance(thing, _BUFFERS) else None
 
