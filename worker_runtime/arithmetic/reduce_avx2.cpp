@@ -26,6 +26,10 @@ struct F16 {
     }
 };
 
+template <class Integers>
+MUSTER_INLINE bool any_nan(Integers /*a*/, Integers /*b*/) {
+    return false;
+}
 MUSTER_INLINE bool any_nan(Floats a, Floats b) {
     return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
 }

@@ -28,6 +28,10 @@ struct F16 {
     }
 };
 
+template <class Integers>
+MUSTER_INLINE bool any_nan(Integers /*a*/, Integers /*b*/) {
+    return false;
+}
 MUSTER_INLINE bool any_nan(Floats a, Floats b) {
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
 }

@@ -145,10 +145,10 @@ void reduce_few(const Reduction& reduction, const Combine& combine) {
 template <class Format, class Scalar>
 void reduce_floating(const Reduction& reduction) {
     switch (reduction.reduce) {
-        case ReduceOp::sum: return reduce_few<Format>(reduction, AddAll{});
-        case ReduceOp::min: return reduce_any<Format>(reduction, TakeLeast{});
-        case ReduceOp::max: return reduce_any<Format>(reduction, TakeGreatest{});
-        case ReduceOp::product: return reduce_rarely<Format>(reduction, MultiplyAll{});
+        case ReduceOp::sum: return reduce_few<Format>(reduction, Fold<ReduceOp::sum>{});
+        case ReduceOp::min: return reduce_any<Format>(reduction, Fold<ReduceOp::min>{});
+        case ReduceOp::max: return reduce_any<Format>(reduction, Fold<ReduceOp::max>{});
+        case ReduceOp::product: return reduce_rarely<Format>(reduction, Fold<ReduceOp::product>{});
         case ReduceOp::avg:
         case ReduceOp::premul_sum: break;
         case ReduceOp::band:
@@ -158,7 +158,7 @@ void reduce_floating(const Reduction& reduction) {
     if (reduction.weights)
         reduce_any<Format>(reduction, WeightedAverage<Scalar>(reduction));
     else if (reduction.reduce == ReduceOp::premul_sum)
-        reduce_few<Format>(reduction, AddAll{});
+        reduce_few<Format>(reduction, Fold<ReduceOp::sum>{});
     else
         reduce_few<Format>(reduction, Average<Scalar>(reduction));
 }
@@ -167,9 +167,9 @@ void reduce_floating(const Reduction& reduction) {
 void reduce_bits(const Reduction& of, std::size_t element_bytes) {
     Reduction bytes = of;
     bytes.count *= element_bytes;
-    if (of.reduce == ReduceOp::band) return reduce_rarely<Plain<std::uint8_t>>(bytes, AndAll{});
-    if (of.reduce == ReduceOp::bor) return reduce_rarely<Plain<std::uint8_t>>(bytes, OrAll{});
-    reduce_rarely<Plain<std::uint8_t>>(bytes, XorAll{});
+    if (of.reduce == ReduceOp::band) return reduce_rarely<Plain<std::uint8_t>>(bytes, Fold<ReduceOp::band>{});
+    if (of.reduce == ReduceOp::bor) return reduce_rarely<Plain<std::uint8_t>>(bytes, Fold<ReduceOp::bor>{});
+    reduce_rarely<Plain<std::uint8_t>>(bytes, Fold<ReduceOp::bxor>{});
 }
 
 /// Sums and products use the unsigned type of the same size, which wraps around.
@@ -179,12 +179,12 @@ void reduce_integers(const Reduction& reduction) {
     switch (reduction.reduce) {
         case ReduceOp::sum:
             if constexpr (sizeof(T) == 2)
-                return reduce_rarely<Plain<Unsigned>>(reduction, AddAll{});
+                return reduce_rarely<Plain<Unsigned>>(reduction, Fold<ReduceOp::sum>{});
             else
-                return reduce_few<Plain<Unsigned>>(reduction, AddAll{});
-        case ReduceOp::product: return reduce_rarely<Plain<Unsigned>>(reduction, MultiplyAll{});
-        case ReduceOp::min: return reduce_rarely<Plain<T>>(reduction, TakeLeast{});
-        case ReduceOp::max: return reduce_rarely<Plain<T>>(reduction, TakeGreatest{});
+                return reduce_few<Plain<Unsigned>>(reduction, Fold<ReduceOp::sum>{});
+        case ReduceOp::product: return reduce_rarely<Plain<Unsigned>>(reduction, Fold<ReduceOp::product>{});
+        case ReduceOp::min: return reduce_rarely<Plain<T>>(reduction, Fold<ReduceOp::min>{});
+        case ReduceOp::max: return reduce_rarely<Plain<T>>(reduction, Fold<ReduceOp::max>{});
         case ReduceOp::band:
         case ReduceOp::bor:
         case ReduceOp::bxor: return reduce_bits(reduction, sizeof(T));

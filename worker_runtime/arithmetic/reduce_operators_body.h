@@ -14,10 +14,6 @@ using muster::runtime::Reduction;
 // ---- operations on two vectors; pairs of vectors are processed one after the other ----
 
 template <class V>
-MUSTER_INLINE V add(V a, V b) {
-    return a + b;
-}
-template <class V>
 MUSTER_INLINE V lesser(V a, V b) {
     return ((b < a) | (b != b)) ? b : a;
 }
@@ -25,11 +21,7 @@ template <class V>
 MUSTER_INLINE V greater(V a, V b) {
     return ((b > a) | (b != b)) ? b : a;
 }
-template <class V, class T>
-MUSTER_INLINE V times(V a, T factor) {
-    return a * factor;
-}
-MUSTER_INLINE FloatPair add(FloatPair a, FloatPair b) {
+MUSTER_INLINE FloatPair operator+(FloatPair a, FloatPair b) {
     return {a.even + b.even, a.odd + b.odd};
 }
 MUSTER_INLINE FloatPair lesser(FloatPair a, FloatPair b) {
@@ -38,42 +30,43 @@ MUSTER_INLINE FloatPair lesser(FloatPair a, FloatPair b) {
 MUSTER_INLINE FloatPair greater(FloatPair a, FloatPair b) {
     return {greater(a.even, b.even), greater(a.odd, b.odd)};
 }
-MUSTER_INLINE FloatPair times(FloatPair a, float factor) {
+MUSTER_INLINE FloatPair operator*(FloatPair a, float factor) {
     return {a.even * factor, a.odd * factor};
 }
-MUSTER_INLINE FloatPair times(FloatPair a, FloatPair b) {
+MUSTER_INLINE FloatPair operator*(FloatPair a, FloatPair b) {
     return {a.even * b.even, a.odd * b.odd};
 }
 
-template <class Integers>
-MUSTER_INLINE bool has_nan(const Integers* /*sums*/, std::size_t /*count*/) {
-    return false;
+MUSTER_INLINE bool any_nan(FloatPair a, FloatPair b) {
+    return any_nan(a.even, a.odd) | any_nan(b.even, b.odd);
 }
-MUSTER_INLINE bool has_nan(const Floats* sums, std::size_t count) {
+/// `count` is even.
+template <class Sum>
+MUSTER_INLINE bool has_nan(const Sum* sums, std::size_t count) {
     bool found = false;
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < count; i += 2) found |= any_nan(sums[i], sums[i + 1]);
-    return found;
-}
-MUSTER_INLINE bool has_nan(const Doubles* sums, std::size_t count) {
-    bool found = false;
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < count; i += 2) found |= any_nan(sums[i], sums[i + 1]);
-    return found;
-}
-MUSTER_INLINE bool has_nan(const FloatPair* sums, std::size_t count) {
-    bool found = false;
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < count; ++i) found |= any_nan(sums[i].even, sums[i].odd);
     return found;
 }
 
 // ---- reductions: what is done with the first input, each further one, and the result ----
 
-struct Unchanged {
+/// Combines each further input, and changes neither the first one nor the result.
+template <ReduceOp op>
+struct Fold {
     template <class Sum>
     MUSTER_INLINE Sum first(Sum x) const {
         return x;
+    }
+    template <class Sum>
+    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
+        if constexpr (op == ReduceOp::sum) return sum + x;
+        if constexpr (op == ReduceOp::product) return sum * x;
+        if constexpr (op == ReduceOp::min) return lesser(sum, x);
+        if constexpr (op == ReduceOp::max) return greater(sum, x);
+        if constexpr (op == ReduceOp::band) return sum & x;
+        if constexpr (op == ReduceOp::bor) return sum | x;
+        if constexpr (op == ReduceOp::bxor) return sum ^ x;
     }
     template <class Sum>
     MUSTER_INLINE Sum last(Sum sum) const {
@@ -81,64 +74,15 @@ struct Unchanged {
     }
 };
 
-struct AddAll : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return add(sum, x);
-    }
-};
-
-struct MultiplyAll : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum product, Sum x, int) const {
-        return times(product, x);
-    }
-};
-
-struct AndAll : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return sum & x;
-    }
-};
-
-struct OrAll : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return sum | x;
-    }
-};
-
-struct XorAll : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return sum ^ x;
-    }
-};
-
-struct TakeLeast : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return lesser(sum, x);
-    }
-};
-
-struct TakeGreatest : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return greater(sum, x);
-    }
-};
-
 template <class Scalar>
-struct Average : AddAll {
+struct Average : Fold<ReduceOp::sum> {
     Scalar reciprocal;
     explicit Average(const Reduction& of)
         : reciprocal(of.reciprocal != 0 ? static_cast<Scalar>(of.reciprocal)
                                         : Scalar{1} / static_cast<Scalar>(of.input_count)) {}
     template <class Sum>
     MUSTER_INLINE Sum last(Sum sum) const {
-        return times(sum, reciprocal);
+        return sum * reciprocal;
     }
 };
 
@@ -154,15 +98,15 @@ struct WeightedAverage {
                                                               : reciprocal_of(of.type, of.weights, of.input_count))) {}
     template <class Sum>
     MUSTER_INLINE Sum first(Sum x) const {
-        return times(x, static_cast<Scalar>(weights[0]));
+        return x * static_cast<Scalar>(weights[0]);
     }
     template <class Sum>
     MUSTER_INLINE Sum next(Sum sum, Sum x, int input) const {
-        return add(sum, times(x, static_cast<Scalar>(weights[input])));
+        return sum + x * static_cast<Scalar>(weights[input]);
     }
     template <class Sum>
     MUSTER_INLINE Sum last(Sum sum) const {
-        return times(sum, reciprocal);
+        return sum * reciprocal;
     }
 };
 
