@@ -95,7 +95,7 @@ class Collective {
     }
     void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
     void reduce_for_all(const std::vector<void*>& inputs, const std::vector<void*>& outputs, std::size_t count);
-    Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, const auto& fill);
+    Result<void> move_pieces(std::size_t input_elements, std::size_t chunk, const auto& fill, const auto& take);
     Result<void> all_reduce_in_place(std::vector<void*> places);
     Result<void> all_reduce_windows();
     Result<void> exchange(const Parts& parts, std::size_t largest);
@@ -223,50 +223,48 @@ Result<void> Collective::reduce_scatter() {
     return {};
 }
 
-/// Begins an operation in which ranks take pieces of each other's input as they are. Gives where each rank's input
-/// lies, if that is in common memory: one step after the last piece has been read ends it then. Else nothing, and the
-/// first part is in the windows, where `fill` puts it.
-Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes, const auto& fill) {
-    const bool copied = input_bytes <= small_in_place_bytes || !group_.is_shared(operation_.input);
+/// Ranks take pieces of each other's input as they are, from where it lies if that is common memory, else from the
+/// windows, `chunk` elements of each piece at a time. `fill` puts so many elements from `done` on into this rank's
+/// window, and `take` gets the places of all ranks.
+Result<void> Collective::move_pieces(std::size_t input_elements, std::size_t chunk, const auto& fill,
+                                     const auto& take) {
+    const auto part = [&](std::size_t done) { return std::min(chunk, operation_.count - done); };
+    const bool copied = bytes(input_elements) <= small_in_place_bytes || !group_.is_shared(operation_.input);
     group_.turn();
-    if (copied) fill();
+    if (copied) fill(0, part(0));
     MUSTER_TRY(group_.meet(operation_, copied, terms_));
     met_ = true;
-    if (group_.all_copied()) return std::vector<void*>();
-    if (auto places = group_.common_memory(input_bytes); !places || !places->empty()) return places;
-    if (!copied) fill();
-    MUSTER_TRY(next_step());
-    return std::vector<void*>();
+    if (!group_.all_copied()) {
+        const auto places = MUSTER_TRY(group_.common_memory(bytes(input_elements)));
+        if (!places.empty()) take(0, places, operation_.count);
+        if (places.empty() && !copied) fill(0, part(0));
+        MUSTER_TRY(next_step());
+        if (!places.empty()) return {};
+    }
+    for (std::size_t done = 0;;) {
+        take(done, windows(0), part(done));
+        done += chunk;
+        if (done >= operation_.count) return {};
+        group_.turn();
+        fill(done, part(done));
+        MUSTER_TRY(next_step());
+    }
 }
 
 Result<void> Collective::all_gather() {
     const std::byte* const own = input(0);
     const bool takes = has_result();
     if (takes && own != output(own_piece())) copy_bytes(output(own_piece()), own, bytes(operation_.count));
-    const std::size_t chunk = window_bytes / element_bytes_;
-    const auto part = [&](std::size_t done) { return bytes(std::min(chunk, operation_.count - done)); };
-    const auto fill = [&](std::size_t done) {
-        copy_bytes(group_.window(group_.rank()), own + bytes(done), part(done));
+    const auto fill = [&](std::size_t done, std::size_t count) {
+        copy_bytes(group_.window(group_.rank()), own + bytes(done), bytes(count));
     };
-    const auto take = [&](std::size_t done, std::size_t rank, const void* from, std::size_t size_bytes) {
-        if (takes && static_cast<int>(rank) != group_.rank())
-            copy_bytes(output(rank * operation_.count + done), from, size_bytes);
+    const auto take = [&](std::size_t done, const std::vector<void*>& places, std::size_t count) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            if (takes && static_cast<int>(rank) != group_.rank())
+                copy_bytes(output(rank * operation_.count + done), places[rank], bytes(count));
+        }
     };
-    const auto places = MUSTER_TRY(meet_with_pieces(bytes(operation_.count), [&] { fill(0); }));
-    if (!places.empty()) {
-        for (std::size_t rank = 0; rank < ranks_; ++rank) take(0, rank, places[rank], bytes(operation_.count));
-        return next_step();
-    }
-    std::size_t done = 0;
-    for (;;) {
-        const auto from = windows(0);
-        for (std::size_t rank = 0; rank < ranks_; ++rank) take(done, rank, from[rank], part(done));
-        done += chunk;
-        if (done >= operation_.count) return {};
-        group_.turn();
-        fill(done);
-        MUSTER_TRY(next_step());
-    }
+    return move_pieces(operation_.count, window_bytes / element_bytes_, fill, take);
 }
 
 Result<void> Collective::broadcast() {
@@ -285,35 +283,20 @@ Result<void> Collective::broadcast() {
 }
 
 Result<void> Collective::all_to_all() {
-    const std::size_t chunk = window_bytes / element_bytes_ / ranks_;
-    const auto part = [&](std::size_t done) { return std::min(chunk, operation_.count - done); };
-    const auto fill = [&](std::size_t done) {
-        std::byte* const window = group_.window(group_.rank());
+    const auto fill = [&](std::size_t done, std::size_t count) {
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            copy_bytes(window + bytes(rank * part(done)), input(rank * operation_.count + done), bytes(part(done)));
+            copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
+                       bytes(count));
         }
     };
-    /// This rank's pieces begin `at` elements into `places`.
-    const auto take = [&](std::size_t done, const std::vector<void*>& places, std::size_t at, std::size_t count) {
+    const auto take = [&](std::size_t done, const std::vector<void*>& places, std::size_t count) {
+        const auto own = bytes(static_cast<std::size_t>(group_.rank()) * count);
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            const auto* const from = static_cast<const std::byte*>(places[rank]) + bytes(at);
+            const auto* const from = static_cast<const std::byte*>(places[rank]) + own;
             copy_bytes(output(rank * operation_.count + done), from, bytes(count));
         }
     };
-    const auto places = MUSTER_TRY(meet_with_pieces(bytes(ranks_ * operation_.count), [&] { fill(0); }));
-    if (!places.empty()) {
-        take(0, places, own_piece(), operation_.count);
-        return next_step();
-    }
-    std::size_t done = 0;
-    for (;;) {
-        take(done, windows(0), static_cast<std::size_t>(group_.rank()) * part(done), part(done));
-        done += chunk;
-        if (done >= operation_.count) return {};
-        group_.turn();
-        fill(done);
-        MUSTER_TRY(next_step());
-    }
+    return move_pieces(ranks_ * operation_.count, window_bytes / element_bytes_ / ranks_, fill, take);
 }
 
 /// Parts of up to `largest` elements, through the windows: each rank's has a slot for every rank. What a rank has for
