@@ -59,6 +59,28 @@ void MusterBackend::check_piece(const Tensors& list, int rank, const at::Tensor&
             tensor.numel(), " of ", tensor.scalar_type(), "; both need the same number and type of elements");
 }
 
+void MusterBackend::hold_pairs(Call& call, const Tensors& outputs, const Tensors& inputs, const char* what,
+                               bool gathers) const {
+    require(outputs.size() == inputs.size(), what, ": ", inputs.size(), " inputs and ", outputs.size(),
+            " outputs; pass one output for each input");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        check(inputs[i], what);
+        check(outputs[i], what);
+        const auto& all = gathers ? outputs[i] : inputs[i];
+        const auto& one = gathers ? inputs[i] : outputs[i];
+        require(all.numel() == size_ * one.numel(), what, ": the ", gathers ? "output" : "input", " has ", all.numel(),
+                " elements; ",
+                gathers ? "output tensor size must be equal to world_size times input tensor size"
+                        : "input tensor must be the same size as output size times world size",
+                ", which is ", size_ * one.numel());
+        require(all.scalar_type() == one.scalar_type(), what,
+                gathers ? ": output tensor must have the same type as input tensor, not "
+                        : ": input tensor must be the same type as the output tensor, not ",
+                all.scalar_type(), " for ", one.scalar_type());
+        call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
+    }
+}
+
 bool MusterBackend::has_root(std::int64_t root, const char* what) const {
     require(root >= 0 && root < size_, what, ": the root is rank ", root, ", and the group has the ranks 0 to ",
             size_ - 1, "; pass one of these");

@@ -186,23 +186,8 @@ MusterBackend::WorkPtr MusterBackend::_allgather_base(at::Tensor& output, at::Te
 
 MusterBackend::WorkPtr MusterBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                       const c10d::AllgatherOptions& opts) {
-    require(outputs.size() == inputs.size(), "all_gather: ", inputs.size(), " inputs and ", outputs.size(),
-            " outputs; pass one output for each input");
     Call call{c10d::OpType::_ALLGATHER_BASE, "muster:_all_gather_base", opts.timeout, opts.asyncOp, outputs};
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-        check(inputs[i], "all_gather_into_tensor");
-        check(outputs[i], "all_gather_into_tensor");
-        require(outputs[i].numel() == size_ * inputs[i].numel(), "all_gather_into_tensor: the output has ",
-                outputs[i].numel(),
-                " elements; output tensor size must be equal to world_size times input tensor "
-                "size, which is ",
-                size_ * inputs[i].numel());
-        require(outputs[i].scalar_type() == inputs[i].scalar_type(),
-                "all_gather_into_tensor: output tensor must "
-                "have the same type as input tensor, not ",
-                outputs[i].scalar_type(), " for ", inputs[i].scalar_type());
-        call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
-    }
+    hold_pairs(call, outputs, inputs, "all_gather_into_tensor", true);
     return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
         for (std::size_t i = 0; i < held.size(); i += 3) {
             const CollectivesMark mark(mark_of_move(c10d::OpType::ALLGATHER, held[i + 2].scalar_type()));

@@ -220,25 +220,10 @@ MusterBackend::WorkPtr MusterBackend::_reduce_scatter_base(at::Tensor& output, a
 
 MusterBackend::WorkPtr MusterBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                       const c10d::ReduceScatterOptions& opts) {
-    require(outputs.size() == inputs.size(), "reduce_scatter: ", inputs.size(), " inputs and ", outputs.size(),
-            " outputs; pass one output for each input");
     Call call{c10d::OpType::_REDUCE_SCATTER_BASE, "muster:_reduce_scatter_base", opts.timeout, opts.asyncOp, outputs};
     std::vector<Reduction> reductions;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-        check(inputs[i], "reduce_scatter_tensor");
-        check(outputs[i], "reduce_scatter_tensor");
-        require(size_ * outputs[i].numel() == inputs[i].numel(), "reduce_scatter_tensor: the input has ",
-                inputs[i].numel(),
-                " elements; input tensor must be the same size as output size times world size, "
-                "which is ",
-                size_ * outputs[i].numel());
-        require(outputs[i].scalar_type() == inputs[i].scalar_type(),
-                "reduce_scatter_tensor: input tensor must be "
-                "the same type as the output tensor, not ",
-                inputs[i].scalar_type(), " for ", outputs[i].scalar_type());
-        reductions.push_back(reduction_of(inputs[i], opts.reduceOp));
-        call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
-    }
+    for (const auto& input : inputs) reductions.push_back(reduction_of(input, opts.reduceOp));
+    hold_pairs(call, outputs, inputs, "reduce_scatter_tensor", false);
     return start(std::move(call), [reductions](Group& group, Tensors& held, std::int64_t timeout) {
         for (std::size_t i = 0; i < reductions.size(); ++i) {
             const auto& twin = held[3 * i + 1];

@@ -43,9 +43,8 @@ Result<std::optional<Operation>> DeviceHalfExchange::advance(const GradientBucke
                                  .count = mine.halves.numbers.count,
                                  .type = wire_};
     MUSTER_TRY(kernels::launch(*queue_, narrow));
-    auto ready = MUSTER_TRY(queue_->mark(bucket.index));
     Operation exchange = average_.first(mine.halves);
-    exchange.after = ready;
+    exchange.after = MUSTER_TRY(queue_->mark(bucket.index));
     return std::optional(exchange);
 }
 

@@ -52,9 +52,8 @@ Result<std::optional<Operation>> DeviceInt8Exchange::advance(const GradientBucke
                                      .world = world_,
                                      .samples = bucket.samples};
     MUSTER_TRY(kernels::launch(*queue_, encode));
-    auto ready = MUSTER_TRY(queue_->mark(bucket.index));
     Operation exchange = all_to_all(mine.outgoing, mine.incoming, static_cast<int>(world_));
-    exchange.after = ready;
+    exchange.after = MUSTER_TRY(queue_->mark(bucket.index));
     return std::optional(exchange);
 }
 
