@@ -16,10 +16,8 @@ namespace {
 /// A sampler that threads of the caller may share.
 template <class Sampler>
 struct SamplerObject {
-    std::mutex mutex;
     Sampler sampler;
-
-    explicit SamplerObject(Sampler from) : sampler(std::move(from)) {}
+    std::mutex mutex = {};
 };
 
 using DistributedObject = SamplerObject<DistributedSampler>;
@@ -80,18 +78,15 @@ Result<void> write_step(const SampleStep& step, muster_sample_step* to) {
                  to);
 }
 
-/// Tells the caller how many there are. True if it asks for the indices too.
-Result<bool> wants_indices(std::uint64_t size, const std::int64_t* indices, std::size_t capacity, std::size_t* count) {
+/// Tells the caller how many there are, and calls `take` for them if it asks for the indices too.
+Result<void> write_indices(std::uint64_t size, const auto& take, std::int64_t* indices, std::size_t capacity,
+                           std::size_t* count) {
     if (count != nullptr) *count = size;
-    if (indices != nullptr && capacity < size)
+    if (indices == nullptr) return {};
+    if (capacity < size)
         return Error{Errc::limit_exceeded, cat("there are ", size, " indices, and room for ", capacity)};
-    return indices != nullptr;
-}
-
-/// An index is below 2^63.
-void write_indices(const std::vector<std::uint64_t>& own, std::int64_t* indices) {
-    std::transform(own.begin(), own.end(), indices,
-                   [](std::uint64_t index) { return static_cast<std::int64_t>(index); });
+    std::ranges::copy(take(), indices);  // an index is below 2^63
+    return {};
 }
 
 }  // namespace
@@ -123,11 +118,10 @@ muster_status muster_distributed_sampler_size(muster_distributed_sampler* sample
 
 muster_status muster_distributed_sampler_indices(muster_distributed_sampler* sampler, int64_t* indices, size_t capacity,
                                                  size_t* count) {
-    return with_sampler(__func__, distributed_samplers, sampler, [&](DistributedSampler& found) -> Result<void> {
-        // A pass begins only where its indices are taken.
-        const bool wanted = MUSTER_TRY(wants_indices(found.size(), indices, capacity, count));
-        if (wanted) write_indices(found.indices(), indices);
-        return {};
+    // A pass begins only where its indices are taken.
+    return with_sampler(__func__, distributed_samplers, sampler, [&](DistributedSampler& found) {
+        return write_indices(
+            found.size(), [&] { return found.indices(); }, indices, capacity, count);
     });
 }
 
@@ -170,9 +164,8 @@ muster_status muster_elastic_sampler_indices(muster_elastic_sampler* sampler, co
     return with_sampler(__func__, elastic_samplers, sampler, [&](const ElasticSampler& found) -> Result<void> {
         const auto given = MUSTER_TRY(read_step(step));
         const auto own = MUSTER_TRY(found.indices(given, {.rank = rank, .world = world_size}));
-        const bool wanted = MUSTER_TRY(wants_indices(own.size(), indices, capacity, count));
-        if (wanted) write_indices(own, indices);
-        return {};
+        return write_indices(
+            own.size(), [&] { return own; }, indices, capacity, count);
     });
 }
 
