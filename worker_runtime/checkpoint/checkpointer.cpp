@@ -1,7 +1,5 @@
 #include "muster/checkpoint.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <array>
 #include <span>
@@ -15,6 +13,7 @@
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/files/identity.h"
 #include "worker_runtime/checkpoint/format/copy_pairs.h"
+#include "worker_runtime/transport/variable.h"
 
 namespace muster {
 
@@ -28,19 +27,13 @@ constexpr std::string_view section_name = "checkpoint";
 constexpr std::size_t sentence_bytes_max = 1000;
 
 Result<CheckpointOptions> complete(CheckpointOptions options) {
-    if (options.directory.empty()) {
-        const char* const given = ::getenv("MUSTER_CHECKPOINT_DIR");
-        options.directory = given != nullptr ? given : "";
-    }
+    if (options.directory.empty()) options.directory = variable("MUSTER_CHECKPOINT_DIR").value_or("");
     if (options.directory.empty()) {
         return Error{
             Errc::invalid_argument,
             "no checkpoint directory: start the job with muster --checkpoint-dir DIR, or name one in the options"};
     }
-    if (options.local_directory.empty()) {
-        const char* const given = ::getenv("MUSTER_CHECKPOINT_LOCAL_DIR");
-        options.local_directory = given != nullptr ? given : "";
-    }
+    if (options.local_directory.empty()) options.local_directory = variable("MUSTER_CHECKPOINT_LOCAL_DIR").value_or("");
     if (options.shared_every < 1) {
         return Error{Errc::invalid_argument, cat("shared_every is ", options.shared_every, "; at least 1")};
     }
@@ -255,18 +248,16 @@ Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
     return *this;
 }
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
-    const Section section(runtime::section_name);
     CleanStep none;
-    return body_->load(state, {}, none);
+    return load(state, none);
 }
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state, CleanStep& clean) {
     const Section section(runtime::section_name);
     return body_->load(state, {}, clean);
 }
 Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place) {
-    const Section section(runtime::section_name);
     CleanStep none;
-    return body_->load(state, place, none);
+    return load_as_saved(state, place, none);
 }
 Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place,
                                                               CleanStep& clean) {
@@ -274,8 +265,7 @@ Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& s
     return body_->load(state, place, clean);
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state) {
-    const Section section(runtime::section_name);
-    return body_->save(step, state, body_->when_busy());
+    return save(step, state, body_->when_busy());
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
     const Section section(runtime::section_name);

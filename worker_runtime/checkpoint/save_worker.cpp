@@ -244,9 +244,7 @@ Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::
     if (!terms_.refusal.empty()) return Error{Errc::permission_denied, terms_.refusal};
     MUSTER_TRY(make_folder(folder));
     const auto path = cat(folder, '/', rank_file_name(terms_.rank));
-    if (auto written = write_new_file(path, snapshot.memory, snapshot.file.size_bytes, in_time); !written) {
-        return written.error();
-    }
+    MUSTER_TRY(write_new_file(path, snapshot.memory, snapshot.file.size_bytes, in_time));
     return checksum;
 }
 

@@ -90,9 +90,7 @@ Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address
     std::unique_ptr<AgentLink> link(
         new AgentLink(std::move(reached), std::move(watch), std::move(heard), std::move(ended)));
     link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime", .token = token});
-    auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
-    if (!watched) return watched.error();
-    link->watched_ = *watched;
+    link->watched_ = MUSTER_TRY(link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); }));
     return link;
 }
 

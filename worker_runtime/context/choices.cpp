@@ -1,7 +1,5 @@
 #include "worker_runtime/context/choices.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -13,11 +11,6 @@
 #include "worker_runtime/tcp/mesh/interface_address.h"
 
 namespace muster::runtime {
-
-std::optional<std::string> variable(const char* name) {
-    const char* const value = ::getenv(name);
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
 
 Result<void> set_log_level_by_environment() {
     for (const char* name : {"MUSTER_LOG_LEVEL", "LOGLEVEL"}) {

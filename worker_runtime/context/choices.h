@@ -1,7 +1,6 @@
 // What the environment variables choose for a communicator: the world of a Context, and groups that meet by themselves.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,11 +10,10 @@
 #include "rendezvous/base/time.h"
 #include "worker_runtime/core/environment.h"
 #include "worker_runtime/tcp/tcp_transport.h"
+#include "worker_runtime/transport/variable.h"
 #include "worker_runtime/transport/wire_security.h"
 
 namespace muster::runtime {
-
-std::optional<std::string> variable(const char* name);
 
 /// How much the runtime says in this process: as the launcher, which takes the same variables, so that both can be told
 /// at once. Without them only warnings and errors.

@@ -1,7 +1,6 @@
 #include "worker_runtime/context/progress_reporter.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/wire/local/codec.h"
 #include "worker_runtime/context/agent_link.h"
+#include "worker_runtime/transport/variable.h"
 
 namespace muster {
 
@@ -122,8 +122,7 @@ void ProgressReporter::send_section() {
 /// Without memory for it (a limit, a full /dev/shm) the agent has the steps of the messages alone. A process that
 /// enters another round counts anew.
 void ProgressReporter::give_record() {
-    const char* const set = ::getenv("MUSTER_ROUND");
-    std::string round = set == nullptr ? "" : set;
+    auto round = variable("MUSTER_ROUND").value_or("");
     if (record_ == nullptr) {
         FileDescriptor memory(::memfd_create("muster steps", MFD_CLOEXEC));
         if (!memory.valid() || ::posix_fallocate(memory.get(), 0, sizeof(StepRecord)) != 0) return;
@@ -153,15 +152,14 @@ void ProgressReporter::send(const local::Message& message, const FileDescriptor*
 
 void ProgressReporter::connect() {
     own_tried_ = true;
-    const char* const address = ::getenv("MUSTER_AGENT_SOCKET");
-    if (address == nullptr || *address == '\0') return;
-    auto reached = AgentLink::reach(address);
+    const auto address = variable("MUSTER_AGENT_SOCKET");
+    if (!address || address->empty()) return;
+    auto reached = AgentLink::reach(*address);
     if (!reached) return;
     own_ = std::move(*reached);
-    const char* const token = ::getenv("MUSTER_AGENT_TOKEN");
-    (void)send_datagram(
-        own_.get(), local::encode(local::Hello{
-                        .pid = ::getpid(), .runtime = "muster's words alone", .token = token == nullptr ? "" : token}));
+    (void)send_datagram(own_.get(), local::encode(local::Hello{.pid = ::getpid(),
+                                                               .runtime = "muster's words alone",
+                                                               .token = variable("MUSTER_AGENT_TOKEN").value_or("")}));
     give_record();
 }
 

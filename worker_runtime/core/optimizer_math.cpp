@@ -85,12 +85,8 @@ int moment_count(const OptimizerRule& rule) {
 Result<void> check(const OptimizerRule& rule) {
     return std::visit(
         [](const auto& one) -> Result<void> {
-            if (auto good = must_be(one.learning_rate >= 0, "learning_rate", "at least 0", one.learning_rate); !good) {
-                return good;
-            }
-            if (auto good = must_be(one.weight_decay >= 0, "weight_decay", "at least 0", one.weight_decay); !good) {
-                return good;
-            }
+            MUSTER_TRY(must_be(one.learning_rate >= 0, "learning_rate", "at least 0", one.learning_rate));
+            MUSTER_TRY(must_be(one.weight_decay >= 0, "weight_decay", "at least 0", one.weight_decay));
             return check_one(one);
         },
         rule);

@@ -10,9 +10,7 @@ AbortDriver::AbortDriver(Duration limit, AbortSteps steps) : steps_(std::move(st
 
 Result<std::unique_ptr<AbortDriver>> AbortDriver::start(Duration limit, AbortSteps steps) {
     std::unique_ptr<AbortDriver> driver(new AbortDriver(limit, std::move(steps)));
-    auto thread = start_thread("muster-nccl-end", [self = driver.get()] { self->run(); });
-    if (!thread) return thread.error();
-    driver->thread_ = std::move(*thread);
+    driver->thread_ = MUSTER_TRY(start_thread("muster-nccl-end", [self = driver.get()] { self->run(); }));
     return driver;
 }
 

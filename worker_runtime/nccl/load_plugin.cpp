@@ -1,5 +1,4 @@
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <filesystem>
@@ -8,6 +7,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/plugin.h"
+#include "worker_runtime/transport/variable.h"
 
 namespace muster::runtime {
 
@@ -15,11 +15,6 @@ namespace {
 
 /// Null until a communicator has requested the plugin.
 std::atomic<const NcclPlugin*> plugin_in_use = nullptr;
-
-std::string variable(const char* name) {
-    const char* const value = ::getenv(name);
-    return value != nullptr ? value : "";
-}
 
 /// Returns the folder of the program or shared library that contains this code.
 std::filesystem::path own_folder() {
@@ -34,7 +29,7 @@ std::filesystem::path own_folder() {
 }
 
 std::vector<std::string> candidates() {
-    if (auto named = variable("MUSTER_NCCL_PLUGIN"); !named.empty()) return {std::move(named)};
+    if (auto named = variable("MUSTER_NCCL_PLUGIN"); named && !named->empty()) return {std::move(*named)};
     std::vector<std::string> paths;
     std::error_code ignored;
     // "." is for a program or libmuster.so in a build tree, the next two are for those that are installed with the
@@ -74,8 +69,8 @@ Result<std::unique_ptr<Transport>> make_nccl_transport(const GroupTerms& group, 
     static const Result<const NcclPlugin*> plugin = open_plugin();
     if (!plugin) return plugin.error();
     plugin_in_use = *plugin;
-    terms.cuda_library = variable("MUSTER_CUDA_LIBRARY");
-    terms.nccl_library = variable("MUSTER_NCCL_LIBRARY");
+    terms.cuda_library = variable("MUSTER_CUDA_LIBRARY").value_or("");
+    terms.nccl_library = variable("MUSTER_NCCL_LIBRARY").value_or("");
     if (!terms.log) terms.log = [](LogLevel level, std::string_view line) { log(level, line); };
     if (!terms.notice) {
         terms.notice = [](std::string_view line) {

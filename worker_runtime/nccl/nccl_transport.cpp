@@ -108,11 +108,9 @@ Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
     scratch_ = MUSTER_TRY(process_->allocate(1, MemoryUse::staging));
     queue_ = MUSTER_TRY(NcclQueue::make(process_));
     if (group_.place && group_.size > 1) {
-        auto watch =
+        order_watch_ = MUSTER_TRY(
             OrderWatch::start(board_, std::max<Duration>(process_->terms().compare_interval, group_.size * 2ms),
-                              [this](const Error& error) { process_->fail(error); });
-        if (!watch) return watch.error();
-        order_watch_ = std::move(*watch);
+                              [this](const Error& error) { process_->fail(error); }));
     }
     return communicator_->stream().fill_zero(scratch_, 1);
 }
@@ -126,16 +124,14 @@ Result<void> NcclTransport::watch_peers() {
         watch->process = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
         // Without pidfds (an old kernel, a strict sandbox), only the agent and the deadlines detect the end of a peer.
         if (!watch->process.valid()) continue;
-        auto added = process_->watch().add(watch->process,
-                                           [rank, news = board_, process = std::weak_ptr<NcclProcess>(process_)] {
-                                               const auto owner = process.lock();
-                                               if (!owner || owner->failed()) return false;
-                                               const auto end = news->explain_end(rank);
-                                               if (end) owner->fail({Errc::peer_closed, cat(news->here(), ": ", *end)});
-                                               return false;
-                                           });
-        if (!added) return added.error();
-        watch->number = *added;
+        watch->number = MUSTER_TRY(process_->watch().add(
+            watch->process, [rank, news = board_, process = std::weak_ptr<NcclProcess>(process_)] {
+                const auto owner = process.lock();
+                if (!owner || owner->failed()) return false;
+                const auto end = news->explain_end(rank);
+                if (end) owner->fail({Errc::peer_closed, cat(news->here(), ": ", *end)});
+                return false;
+            }));
         watched_.push_back(std::move(watch));
     }
     return {};

@@ -9,7 +9,7 @@ namespace muster::runtime {
 Result<std::unique_ptr<OrderWatch>> OrderWatch::start(std::shared_ptr<NcclStatusBoard> news, Duration interval,
                                                       std::function<void(const Error&)> fail) {
     std::unique_ptr<OrderWatch> watch(new OrderWatch);
-    auto thread =
+    watch->thread_ = MUSTER_TRY(
         start_thread("muster-order", [own = watch.get(), news = std::move(news), interval, fail = std::move(fail)] {
             std::unique_lock lock(own->mutex_);
             while (!own->changed_.wait_for(lock, interval, [own] { return own->stop_; })) {
@@ -18,9 +18,7 @@ Result<std::unique_ptr<OrderWatch>> OrderWatch::start(std::shared_ptr<NcclStatus
                 if (!same) return fail(same.error());
                 lock.lock();
             }
-        });
-    if (!thread) return thread.error();
-    watch->thread_ = std::move(*thread);
+        }));
     return watch;
 }
 

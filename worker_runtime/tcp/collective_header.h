@@ -38,6 +38,11 @@ struct CollectiveHeader {
     return operation.count * size_of(operation.type);
 }
 
+/// Of an operation. What is read only is not written; the wire's types serve both directions.
+[[nodiscard]] inline std::byte* memory_at(const void* data) {
+    return static_cast<std::byte*>(const_cast<void*>(data));
+}
+
 CollectiveHeader header_of(const Operation& operation, std::uint64_t number);
 
 HeaderBytes encode(const CollectiveHeader& header);

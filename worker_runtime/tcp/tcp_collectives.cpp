@@ -18,11 +18,6 @@ namespace {
 
 using Opening = TcpLanes::Opening;
 
-/// What is sent is not written; Cut serves both directions.
-std::byte* memory_of(const void* data) {
-    return static_cast<std::byte*>(const_cast<void*>(data));
-}
-
 /// Its headers are all that a barrier needs. They may say that a rank lacks memory.
 class Barrier final : public CollectivePlan {
   public:
@@ -44,8 +39,8 @@ class Spread final : public CollectivePlan {
     Spread(const Operation& operation, std::size_t input_stride_bytes)
         : bytes_(operation.count * size_of(operation.type)),
           stride_(input_stride_bytes),
-          input_(memory_of(operation.input)),
-          output_(memory_of(operation.output)) {}
+          input_(memory_at(operation.input)),
+          output_(memory_at(operation.output)) {}
 
     void begin(TcpLanes& lanes) override {
         for (int peer = 0; peer < lanes.size(); ++peer) {
@@ -74,7 +69,7 @@ class SmallBroadcast final : public CollectivePlan {
   public:
     explicit SmallBroadcast(const Operation& operation)
         : root_(operation.peer),
-          whole_{.base = memory_of(operation.output), .size_bytes = operation.count * size_of(operation.type)} {}
+          whole_{.base = memory_at(operation.output), .size_bytes = operation.count * size_of(operation.type)} {}
 
     void begin(TcpLanes& lanes) override {
         if (lanes.rank() != root_) return lanes.receive(root_, 0, whole_);
@@ -93,7 +88,7 @@ class LargeBroadcast final : public CollectivePlan {
     LargeBroadcast(const Operation& operation, int size)
         : root_(operation.peer),
           size_(size),
-          data_(memory_of(operation.output)),
+          data_(memory_at(operation.output)),
           slices_(operation.count, size_of(operation.type), size - 1) {}
 
     void begin(TcpLanes& lanes) override {

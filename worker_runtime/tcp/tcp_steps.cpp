@@ -19,11 +19,6 @@ namespace muster::runtime {
 
 namespace {
 
-/// What is read only is not written; the wire's types serve both directions.
-std::byte* memory_at(const void* data) {
-    return static_cast<std::byte*>(const_cast<void*>(data));
-}
-
 /// Part of an operation, as ranks compare it: the first, or one more of it.
 CollectiveHeader header_of_part(const Operation& operation, bool first) {
     auto header = header_of(operation, 0);

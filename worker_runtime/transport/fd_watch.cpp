@@ -20,9 +20,7 @@ Result<std::shared_ptr<FdWatch>> FdWatch::start() {
         ::epoll_ctl(watch->epoll_.get(), EPOLL_CTL_ADD, watch->stop_.get(), &event) != 0) {
         return error_from_errno(errno, "watch for the end of peers");
     }
-    auto thread = start_thread("muster-watch", [body = watch.get()] { body->run(); });
-    if (!thread) return thread.error();
-    watch->thread_ = std::move(*thread);
+    watch->thread_ = MUSTER_TRY(start_thread("muster-watch", [body = watch.get()] { body->run(); }));
     return watch;
 }
 

@@ -96,9 +96,7 @@ Result<Exported> write_draft(const std::string& folder, const Manifest& manifest
         }
     }
     const nlohmann::json index = {{"metadata", {{"total_size", done.bytes}}}, {"weight_map", std::move(names)}};
-    if (auto written = write_new_text(draft + "/model.safetensors.index.json", index.dump(2) + "\n"); !written) {
-        return written.error();
-    }
+    MUSTER_TRY(write_new_text(draft + "/model.safetensors.index.json", index.dump(2) + "\n"));
     if (auto flushed = flush_folder(draft); !flushed) return flushed.error();
     return done;
 }

@@ -116,9 +116,7 @@ Result<RankFile> read_rank_file(const std::string& path) {
 Result<void> complete_draft(const std::string& folder, const std::vector<std::uint32_t>& checksums) {
     auto files = MUSTER_TRY(read_rank_files(folder, static_cast<int>(checksums.size())));
     auto manifest = MUSTER_TRY(make_manifest(files, checksums));
-    if (auto written = write_new_text(cat(folder, '/', manifest_name), encode_manifest(manifest)); !written) {
-        return written;
-    }
+    MUSTER_TRY(write_new_text(cat(folder, '/', manifest_name), encode_manifest(manifest)));
     return flush_folder(folder);
 }
 
