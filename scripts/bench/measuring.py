@@ -57,6 +57,13 @@ def parser(doc, results=None, build=True, python=False):
     return made
 
 
+def chosen(arguments, wanted, known):
+    """The rows that are wanted, or all. One that is not known is wrong usage."""
+    if unknown := [name for name in wanted or () if name not in known]:
+        arguments.error(f"unknown: {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, known))}")
+    return wanted or list(known)
+
+
 def facts():
     """The machine beside which figures are to be read."""
     return {"cpus": os.cpu_count(), "machine": platform.machine(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 2)}

@@ -26,7 +26,7 @@ class AllReduceBench(unittest.TestCase):
     def test_an_unknown_method_is_refused_with_those_that_there_are(self):
         refused = bench("--methods", "muster shm,muster,gloo")
         self.assertEqual(refused.returncode, 2, refused.stdout)
-        self.assertIn("there is no 'muster', no 'gloo'; there are 'roofline', 'muster shm', ", refused.stderr)
+        self.assertIn("unknown: 'muster', 'gloo'; there are 'roofline', 'muster shm', ", refused.stderr)
 
     def test_a_missing_library_is_named_with_its_package(self):
         with tempfile.TemporaryDirectory() as folder:
