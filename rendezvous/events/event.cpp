@@ -1,6 +1,9 @@
 #include "rendezvous/events/event.h"
 
 #include <algorithm>
+#include <array>
+#include <boost/pfr/core.hpp>
+#include <concepts>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/enumerator.h"
@@ -59,53 +62,40 @@ class JsonObject {
     std::string out_;
 };
 
+/// The members of "data" for the fields of EventFacts, in its order.
+constexpr std::array<std::string_view, 37> fact_names{
+    "host",          "pid",        "rank",           "local_rank",   "group_rank",      "node",
+    "slots",         "role",       "expected_hosts", "role_rank",    "role_world_size", "reason",
+    "kind",          "cause",      "section",        "check",        "level",           "outcome",
+    "waiting_for",   "nodes_min",  "nodes_max",      "restarts_max", "members",         "nodes",
+    "ranks",         "ranks_max",  "restart_count",  "step",         "first_step",      "checkpoint_step",
+    "data_wait_ms",  "section_ms", "detecting_ms",   "hung_ms",      "queued_ms",       "dropped",
+    "uncertainty_ms"};
+static_assert(fact_names.size() == boost::pfr::tuple_size_v<EventFacts>);
+
+std::string section_ms(const SectionTimes& sections) {
+    JsonObject out;
+    for (const auto& [name, time_ns] : sections) {
+        const auto quoted = json_text(name);
+        out.add(std::string_view(quoted).substr(1, quoted.size() - 2), cat(time_ns / 1'000'000));
+    }
+    return out.whole();
+}
+
 std::string data_of(const Event& event) {
     JsonObject data;
-    const auto& facts = event.facts;
     data.text("job", event.job);
     data.number("round", event.round);
-    data.text("host", facts.host);
-    if (facts.pid > 0) data.number("pid", facts.pid);
-    data.number("rank", facts.rank);
-    data.number("local_rank", facts.local_rank);
-    data.number("group_rank", facts.group_rank);
-    data.number("node", facts.node);
-    data.number("slots", facts.slot_count);
-    data.text("role", facts.role);
-    data.text("expected_hosts", facts.expected_hosts);
-    data.number("role_rank", facts.role_rank);
-    data.number("role_world_size", facts.role_world_size);
-    data.text("reason", facts.reason);
-    data.text("kind", facts.kind);
-    data.text("cause", facts.cause);
-    data.text("section", facts.section);
-    data.text("check", facts.check);
-    data.text("level", facts.level);
-    data.text("outcome", facts.outcome);
-    data.text("waiting_for", facts.waiting_for);
-    data.number("nodes_min", facts.nodes_min);
-    data.number("nodes_max", facts.nodes_max);
-    data.number("restarts_max", facts.restarts_max);
-    data.text("members", facts.members);
-    data.number("nodes", facts.node_count);
-    data.number("ranks", facts.rank_count);
-    data.number("ranks_max", facts.rank_count_max);
-    data.number("restart_count", facts.restart_count);
-    data.number("step", facts.step);
-    data.number("first_step", facts.first_step);
-    data.number("checkpoint_step", facts.checkpoint_step);
-    data.number("data_wait_ms", facts.data_wait_ms);
-    JsonObject sections;
-    for (const auto& [name, time_ns] : facts.sections) {
-        const auto quoted = json_text(name);
-        sections.add(std::string_view(quoted).substr(1, quoted.size() - 2), cat(time_ns / 1'000'000));
-    }
-    if (!facts.sections.empty()) data.add("section_ms", sections.whole());
-    data.number("detecting_ms", facts.detecting_ms);
-    data.number("hung_ms", facts.hung_ms);
-    data.number("queued_ms", facts.queued_ms);
-    data.number("dropped", facts.dropped_count);
-    data.number("uncertainty_ms", facts.uncertainty_ms);
+    boost::pfr::for_each_field(event.facts, [&data]<class T>(const T& value, std::size_t index) {
+        const auto name = fact_names[index];
+        if constexpr (std::same_as<T, SectionTimes>) {
+            if (!value.empty()) data.add(name, section_ms(value));
+        } else if constexpr (std::same_as<T, std::string>) {
+            data.text(name, value);
+        } else if (value != 0 || name != "pid") {
+            data.number(name, value);
+        }
+    });
     data.add("text", json_text(event.text));
     return data.whole();
 }
