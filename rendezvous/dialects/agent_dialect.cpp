@@ -125,7 +125,7 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     leader_.clear();
     if (!state_->starts_as_follower()) return;
     note_leader({}, cat("this daemon is the leader; ", count, count == 1 ? " job resumed" : " jobs resumed"), now);
-    hooks_.leading();
+    if (hooks_.leading) hooks_.leading();
 }
 
 /// A time without a leader, and the first one, are no changes. Empty: this daemon.
@@ -140,7 +140,7 @@ void AgentDialect::stand_by(std::string leader) {
     if (!leader.empty())
         note_leader(leader, cat("this daemon is a follower; the leader is ", leader), std::chrono::steady_clock::now());
     leader_ = std::move(leader);
-    hooks_.standing_by(leader_);
+    if (hooks_.standing_by) hooks_.standing_by(leader_);
     forget_steps();
     if (!server_) return;
     server_.reset();

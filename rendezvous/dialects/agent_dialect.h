@@ -28,7 +28,7 @@ class AgentDialect final : public Dialect {
     struct Hooks {
         std::function<void(const FreshStore& fresh)> fresh_store;
         std::function<void(const std::string& job)> job_forgotten;
-        std::function<void()> leading;
+        std::function<void()> leading;  ///< May be empty, as the next one.
         std::function<void(const std::string& leader)> standing_by;
         std::function<void(const std::vector<Event>& events, Instant at)> events;  ///< Log lines among them.
     };

@@ -64,18 +64,18 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
 /// How long the end of the daemon waits for a slow reader of stderr.
 constexpr Duration log_flush_timeout = 1s;
 
-int print_error(std::string_view line) {
+/// Returns `exit_code`.
+int print_error(std::string_view line, int exit_code = exit_usage) {
     write_log_on_thread();
     print_notice(cat("musterd: ", line, "\n"));
     flush_log(log_flush_timeout);
-    return exit_usage;
+    return exit_code;
 }
 
 /// Prints to stdout; fails when stdout does not take all of `text`.
 int answer(std::string_view text) {
     if (std::cout << text << std::flush) return 0;
-    print_error(cat("cannot write to stdout: ", errno_text(errno)));
-    return exit_internal;
+    return print_error(cat("cannot write to stdout: ", errno_text(errno)), exit_internal);
 }
 
 struct StateOptions {
@@ -135,10 +135,8 @@ int exit_code_of(const Error& error) {
 /// Runs --check. `named` gives an option's name for messages.
 int check(const StateOptions& where, const std::function<std::string(const char*)>& named) {
     const auto report = [&](const char* option, const Result<std::vector<std::string>>& checked) {
-        if (!checked) {
-            print_error(cat(named(option), ": ", checked.error().context));
-            return exit_code_of(checked.error());
-        }
+        if (!checked)
+            return print_error(cat(named(option), ": ", checked.error().context), exit_code_of(checked.error()));
         for (const auto& note : *checked) print_error(cat("note: ", note));
         return 0;
     };
@@ -180,10 +178,10 @@ int check_access(rendezvous::DaemonConfig& config, const rendezvous::ServiceEnvi
     const auto listeners = open_listeners(config.listen, service);
     const auto why = listeners ? open_to_strangers(*listeners) : listeners.error().context;
     if (listeners && (config.keys || insecure || why.empty())) return 0;
-    print_error(cat(why, listeners && service.listens.empty()
-                             ? ". Where systemd holds the port, ListenStream= of musterd.socket counts instead"
-                             : ""));
-    return exit_unavailable;
+    return print_error(cat(why, listeners && service.listens.empty()
+                                    ? ". Where systemd holds the port, ListenStream= of musterd.socket counts instead"
+                                    : ""),
+                       exit_unavailable);
 }
 
 std::string_view authentication(const rendezvous::DaemonConfig& config, const Listeners& listeners) {
@@ -192,13 +190,16 @@ std::string_view authentication(const rendezvous::DaemonConfig& config, const Li
                                                                                                 : "none";
 }
 
+/// Empty: it is not set.
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
 using Secrets = std::vector<rendezvous::Secret>;
 
 Result<Secrets> find_secrets() {
-    return rendezvous::find_accepted_secrets([](const char* name) {
-        const char* const value = std::getenv(name);
-        return std::string(value == nullptr ? "" : value);
-    });
+    return rendezvous::find_accepted_secrets(variable);
 }
 
 struct Serving {
@@ -225,22 +226,13 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     config.limits.connections_max = connections_allowed();
     if (options.secrets) hold_hang_up();
     const auto events = rendezvous::DaemonEvents::open(options.events);
-    if (!events) {
-        print_error(cat("--events: ", events.error().context));
-        return exit_unavailable;
-    }
+    if (!events) return print_error(cat("--events: ", events.error().context), exit_unavailable);
     config.on_event = (*events)->sink();
     rendezvous::EventLoop loop;
     auto listeners = open_listeners(config.listen, service);
-    if (!listeners) {
-        print_error(listeners.error().context);
-        return exit_unavailable;
-    }
+    if (!listeners) return print_error(listeners.error().context, exit_unavailable);
     if (const auto why = open_to_strangers(*listeners); !config.keys && !why.empty()) {
-        if (!options.insecure) {
-            print_error(why);
-            return exit_unavailable;
-        }
+        if (!options.insecure) return print_error(why, exit_unavailable);
         log(LogLevel::warning,
             "--insecure: every host that reaches this port can join the jobs, and so run programs as their users; a "
             "secret (muster key) keeps strangers out");
@@ -250,20 +242,14 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     listeners->erase(listeners->begin());
     if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
     auto state = open_state(where, loop, config);
-    if (!state) {
-        print_error(cat("--state: ", state.error().context));
-        return exit_code_of(state.error());
-    }
+    if (!state) return print_error(cat("--state: ", state.error().context), exit_code_of(state.error()));
     // Not sooner: a name service or a disk that does not answer must not hold up the end.
     rendezvous::SecretReload reload(loop, std::move(options.secrets), find_secrets);
     rendezvous::StopOnSignal signals(loop, [&reload] { reload.start(); });
     end_start_up_signals();
     const auto daemon =
         rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
-    if (!daemon) {
-        print_error(daemon.error().context);
-        return exit_unavailable;
-    }
+    if (!daemon) return print_error(daemon.error().context, exit_unavailable);
     ConsoleWriter out(STDOUT_FILENO, "stdout");  // whose reader may be slow, too
     const auto listening = cat("musterd listening on ", (*daemon)->address());
     out.add(cat(listening, "\n"));
@@ -279,10 +265,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
 std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config,
                                std::shared_ptr<Secrets>& secrets) {
     auto found = find_secrets();
-    if (!found) {
-        print_error(found.error().context);
-        return exit_unavailable;
-    }
+    if (!found) return print_error(found.error().context, exit_unavailable);
     if (!found->empty()) {
         secrets = std::make_shared<Secrets>(*std::move(found));
         config.keys = rendezvous::job_keys(secrets);
@@ -349,12 +332,10 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
                                       given["etcd-key"].as<std::string>()});
     if (!tls) return print_error(cat("--etcd-protocol, --etcd-cacert, --etcd-cert, --etcd-key: ", tls.error().context));
     state.tls = *std::move(tls);
-    const char* login_file = std::getenv("MUSTER_ETCD_LOGIN_FILE");
-    auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
+    auto login = rendezvous::read_etcd_login(variable("MUSTER_ETCD_LOGIN_FILE"));
     if (!login) return print_error(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
     state.login = *std::move(login);
-    const char* insecure = std::getenv("MUSTER_INSECURE");
-    const bool is_insecure = given.count("insecure") > 0 || (insecure != nullptr && insecure == std::string_view("1"));
+    const bool is_insecure = given.count("insecure") > 0 || variable("MUSTER_INSECURE") == "1";
     if (given.count("check") > 0) {
         if (const int wrong = check_access(config, *service, is_insecure); wrong != 0) return wrong;
         return check(state, named);

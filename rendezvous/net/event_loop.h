@@ -62,6 +62,13 @@ class EventLoop {
     /// From any thread: runs `work` on the loop's thread and waits for it; at once if this is that thread or the loop
     /// is not running.
     void invoke(const std::function<void()>& work);
+    /// The same, and returns what `work` returns.
+    template <class Work>
+    auto ask(const Work& work) {
+        decltype(work()) answer{};
+        invoke([&] { answer = work(); });
+        return answer;
+    }
 
     // ---- on the loop's thread, or while it does not run ----
     /// `handler` must live until `retire` or `remove`. limit_exceeded when the kernel has no room for one more watch,

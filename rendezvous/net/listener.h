@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"

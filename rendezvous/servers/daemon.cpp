@@ -74,8 +74,6 @@ class Daemon::Implementation final : EventLoop::Ticker {
         : loop_(loop),
           started_(std::chrono::steady_clock::now()),
           on_job_forgotten_(std::move(config.on_job_forgotten)),
-          on_leading_(std::move(config.on_leading)),
-          on_standing_by_(std::move(config.on_standing_by)),
           has_page_(config.has_page),
           memory_(config.limits.memory_of_port()),
           store_(store_config_of(config.limits)),
@@ -83,14 +81,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
           agents_(server_of(config), std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const FreshStore& fresh) { refresh(fresh); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); },
-                   .leading =
-                       [this] {
-                           if (on_leading_) on_leading_();
-                       },
-                   .standing_by =
-                       [this](const std::string& leader) {
-                           if (on_standing_by_) on_standing_by_(leader);
-                       },
+                   .leading = std::move(config.on_leading),
+                   .standing_by = std::move(config.on_standing_by),
                    .events = [this](const std::vector<Event>& happened, Instant at) { events_.take(happened, at); }},
                   started_),
           viewers_({.daemon = [this](Instant now) { return daemon_facts(now); },
@@ -247,27 +239,25 @@ class Daemon::Implementation final : EventLoop::Ticker {
         using enum MetricKind;
         const StationCounts counts = station_.counts();
         const StoreUsage usage = store_.usage();
-        const auto number = [](auto value) { return static_cast<double>(value); };
         page.add_one("muster_uptime_seconds", gauge, "Time since the daemon started.",
                      std::chrono::duration<double>(now - started_).count());
-        page.add_one("muster_connections", gauge, "Open connections of all kinds.", number(counts.open));
-        page.add_one("muster_agents", gauge, "Connections of agents.", number(station_.count(agents_)));
-        page.add_one("muster_connections_accepted_total", counter, "Connections accepted.", number(counts.accepted));
+        page.add_one("muster_connections", gauge, "Open connections of all kinds.", counts.open);
+        page.add_one("muster_agents", gauge, "Connections of agents.", station_.count(agents_));
+        page.add_one("muster_connections_accepted_total", counter, "Connections accepted.", counts.accepted);
         page.add_one("muster_connections_refused_total", counter, "Connections closed because they broke a rule.",
-                     number(counts.refused));
-        page.add_one("muster_unsent_bytes", gauge, "Bytes queued for peers.", number(counts.unsent_bytes));
+                     counts.refused);
+        page.add_one("muster_unsent_bytes", gauge, "Bytes queued for peers.", counts.unsent_bytes);
         page.add_one("muster_memory_bytes", gauge, "Memory that peers make the daemon's process hold.",
-                     number(memory_->bytes()));
-        page.add_one("muster_memory_bytes_max", gauge, "The limit of muster_memory_bytes.",
-                     number(memory_->bytes_max()));
-        page.add_one("muster_agent_messages_total", counter, "Messages from agents.", number(agents_.message_count()));
+                     memory_->bytes());
+        page.add_one("muster_memory_bytes_max", gauge, "The limit of muster_memory_bytes.", memory_->bytes_max());
+        page.add_one("muster_agent_messages_total", counter, "Messages from agents.", agents_.message_count());
         page.add_one("muster_unpersisted_steps", gauge, "Steps that wait until the state is written.",
-                     number(agents_.unpersisted_count()));
+                     agents_.unpersisted_count());
         page.add_one("muster_state_stalled", gauge, "1 while the state cannot be written.",
-                     agents_.state_stall() ? 1 : 0);
-        page.add_one("muster_store_keys", gauge, "Keys with a value in the store.", number(usage.key_count));
-        page.add_one("muster_store_bytes", gauge, "Memory used by the store.", number(usage.bytes));
-        page.add_one("muster_store_waits", gauge, "Clients waiting for keys of the store.", number(usage.wait_count));
+                     agents_.state_stall().has_value());
+        page.add_one("muster_store_keys", gauge, "Keys with a value in the store.", usage.key_count);
+        page.add_one("muster_store_bytes", gauge, "Memory used by the store.", usage.bytes);
+        page.add_one("muster_store_waits", gauge, "Clients waiting for keys of the store.", usage.wait_count);
     }
 
     /// How this daemon keeps up with its work.
@@ -281,9 +271,9 @@ class Daemon::Implementation final : EventLoop::Ticker {
         add("muster_state_write_seconds", "Writes of the state, each with its wait.", agents_.write_times());
         add("muster_heartbeat_late_seconds", "How much later than its pace each heartbeat came.",
             agents_.heartbeat_lateness());
-        page.add_one("muster_leader", gauge, "1 if this daemon leads, 0 if it stands by.", agents_.leads() ? 1 : 0);
+        page.add_one("muster_leader", gauge, "1 if this daemon leads, 0 if it stands by.", agents_.leads());
         page.add_one("muster_leader_changes_total", counter, "Changes of the leader that this daemon has seen.",
-                     static_cast<double>(agents_.leader_change_count()));
+                     agents_.leader_change_count());
         Duration silence{};
         for (const auto& job : jobs) silence = std::max(silence, job.silence_max);
         page.add_one("muster_agent_silence_max_seconds", gauge, "Time since the agent that was heard longest ago.",
@@ -295,8 +285,6 @@ class Daemon::Implementation final : EventLoop::Ticker {
     const std::int64_t started_ms_ = wall_clock_ms();
     const std::string host_ = host_name();
     std::function<void(const std::string& job)> on_job_forgotten_;
-    std::function<void()> on_leading_;
-    std::function<void(const std::string& leader)> on_standing_by_;
     const bool has_page_;
     std::map<std::string, std::string> torchrun_;  ///< torchrun agents seen since the last turn: job, address
     const std::shared_ptr<MemoryBudget> memory_;
@@ -320,11 +308,10 @@ Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig confi
     if (!listener) listener = MUSTER_TRY(Listener::open(config.listen));
     if (!state) state = std::make_unique<MemoryState>();
     auto daemon = std::unique_ptr<Daemon>(new Daemon(loop));
-    Result<void> serving;
-    loop.invoke([&] {
+    const auto serving = loop.ask([&] {
         daemon->implementation_ =
             std::make_unique<Implementation>(loop, std::move(listener), std::move(config), std::move(state));
-        serving = daemon->implementation_->start(std::move(more));
+        return daemon->implementation_->start(std::move(more));
     });
     if (!serving) return with_context(serving.error(), "rendezvous daemon");
     return daemon;
@@ -343,27 +330,19 @@ std::string Daemon::address() const {
 }
 
 std::string Daemon::status_json() const {
-    std::string text;
-    loop_.invoke([&] { text = implementation_->status_json(); });
-    return text;
+    return loop_.ask([&] { return implementation_->status_json(); });
 }
 
 std::string Daemon::state_trouble() const {
-    std::string text;
-    loop_.invoke([&] { text = implementation_->state_trouble(); });
-    return text;
+    return loop_.ask([&] { return implementation_->state_trouble(); });
 }
 
 std::size_t Daemon::agent_count() const {
-    std::size_t count = 0;
-    loop_.invoke([&] { count = implementation_->agent_count(); });
-    return count;
+    return loop_.ask([&] { return implementation_->agent_count(); });
 }
 
 std::vector<std::string> Daemon::reached_at() const {
-    std::vector<std::string> addresses;
-    loop_.invoke([&] { addresses = implementation_->reached_at(); });
-    return addresses;
+    return loop_.ask([&] { return implementation_->reached_at(); });
 }
 
 bool Daemon::idle() const {

@@ -61,10 +61,9 @@ Result<std::unique_ptr<MetricsPort>> MetricsPort::open(EventLoop& loop, MetricsP
     auto listener = MUSTER_TRY(Listener::open(config.listen));
     std::unique_ptr<MetricsPort> opened(new MetricsPort(loop));
     opened->place_ = describe(Endpoint{listener->address(), listener->port()});
-    Result<void> serving;
-    loop.invoke([&] {
+    const auto serving = loop.ask([&] {
         opened->server_ = std::make_unique<Server>(loop, std::move(listener), std::move(config));
-        serving = opened->server_->station.start();
+        return opened->server_->station.start();
     });
     if (!serving) return serving.error();
     return opened;

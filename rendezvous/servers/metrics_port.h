@@ -2,7 +2,6 @@
 // root need nothing on loopback, other users and other hosts need the token of a key.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

@@ -141,10 +141,9 @@ Result<std::unique_ptr<RoundStore>> RoundStore::open(EventLoop& loop, RoundStore
     auto listener = MUSTER_TRY(Listener::open(config.listen));
     auto store = std::unique_ptr<RoundStore>(new RoundStore(loop));
     const bool waits = config.waits;
-    Result<void> serving;
-    loop.invoke([&] {
+    const auto serving = loop.ask([&] {
         store->implementation_ = std::make_unique<Implementation>(loop, std::move(listener), std::move(config));
-        if (!waits) serving = store->implementation_->serve_all();
+        return waits ? Result<void>() : store->implementation_->serve_all();
     });
     if (!serving) return with_context(serving.error(), "the round's store");
     return store;
@@ -155,16 +154,13 @@ RoundStore::~RoundStore() {
 }
 
 Result<void> RoundStore::serve(const RoundService& service) {
-    Result<void> serving;
-    loop_.invoke([&] { serving = implementation_->serve(service); });
+    const auto serving = loop_.ask([&] { return implementation_->serve(service); });
     if (!serving) return with_context(serving.error(), "the round's store");
     return serving;
 }
 
 bool RoundStore::retire() {
-    bool has_viewers = false;
-    loop_.invoke([&] { has_viewers = implementation_->retire(); });
-    return has_viewers;
+    return loop_.ask([&] { return implementation_->retire(); });
 }
 
 void RoundStore::when_read(std::function<void()> done) {

@@ -207,10 +207,9 @@ Result<std::unique_ptr<StoreRelay>> StoreRelay::open(EventLoop& loop, const Stor
     auto listener = Listener::open(listen);
     if (!listener) return with_context(listener.error(), "the store relay");
     auto relay = std::unique_ptr<StoreRelay>(new StoreRelay(loop));
-    Result<void> serving;
-    loop.invoke([&] {
+    const auto serving = loop.ask([&] {
         relay->implementation_ = std::make_unique<Implementation>(loop, std::move(*listener), *store, config);
-        serving = relay->implementation_->start();
+        return relay->implementation_->start();
     });
     if (!serving) return with_context(serving.error(), "the store relay");
     return relay;
@@ -225,9 +224,7 @@ std::uint16_t StoreRelay::port() const {
 }
 
 std::size_t StoreRelay::held_bytes() const {
-    std::size_t bytes = 0;
-    loop_.invoke([&] { bytes = implementation_->held_bytes(); });
-    return bytes;
+    return loop_.ask([&] { return implementation_->held_bytes(); });
 }
 
 }  // namespace muster::rendezvous
