@@ -8,51 +8,23 @@
 
 namespace muster::agent::guardian_wire {
 
-// The fields of each message in their order, for both visitors (field_codec.h). Beside their types, where the visitors
-// look for them.
-static void fields(auto& v, native::Is<Spawn> auto& m) {
-    v(m.id, m.has_stdout, m.has_stderr, m.stands_by, m.standby);
-}
-static void fields(auto& v, native::Is<Signal> auto& m) {
-    v(m.signal);
-}
-static void fields(auto& v, native::Is<SignalGroup> auto& m) {
-    v(m.id, m.signal);
-}
-static void fields(auto& v, native::Is<Kill, Emptied> auto& m) {
-    v(m.number);
-}
-static void fields(auto&, native::Is<Feed, Quit, ForkReserve> auto&) {}
+// The fields that have limits, in their order, for both visitors (field_codec.h). Beside their types, where the
+// visitors look for them.
 static void fields(auto& v, native::Is<DeathNotice> auto& m) {
     v.bytes(m.bytes, death_notice_max_bytes);
 }
 static void fields(auto& v, native::Is<Serve> auto& m) {
     v.bytes(m.cgroup, path_max_bytes);
 }
-static void fields(auto& v, native::Is<Spawned> auto& m) {
-    v(m.id, m.pid, m.from_standby);
-}
 static void fields(auto& v, native::Is<Ended> auto& m) {
     v(m.id, m.pid, m.end, m.at_ns, m.unfed, m.group_left);
     v.bytes(m.stage, path_max_bytes);
 }
-static void fields(auto& v, native::Is<GroupEmptied, EndStandby> auto& m) {
-    v(m.id);
-}
-static void fields(auto& v, native::Is<StandbyReady> auto& m) {
-    v(m.id, m.of_own_slot);
-}
 static void fields(auto& v, native::Is<Stuck> auto& m) {
     v.list(m.pids, stuck_max_count);
 }
-static void fields(auto& v, native::Is<ReserveForked> auto& m) {
-    v(m.pid, m.error_number);
-}
 static void fields(auto& v, native::Is<Folder> auto& m) {
     v.bytes(m.path, path_max_bytes);
-}
-static void fields(auto& v, native::Is<FollowUp> auto& m) {
-    v(m.signal, m.idle_ns, m.busy_ns);
 }
 static void fields(auto& v, native::Is<Keep> auto& m) {
     v.list(m.ids, kept_max_count);

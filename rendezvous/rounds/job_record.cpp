@@ -14,10 +14,6 @@
 namespace muster::rendezvous {
 
 // Beside their types, where the visitors look for them.
-static void fields(auto& v, native::Is<RankRange> auto& m) {
-    v(m.first, m.last);
-}
-
 static void fields(auto& v, native::Is<FailureGroups::Kept> auto& m) {
     v(m.key);
     v.choice(m.kind, FailureKind::communication_error);
@@ -97,9 +93,6 @@ concept IsRoundRow = Is<M, RoundRow<SealedRound>> || Is<M, RoundRow<const Sealed
 template <class M>
 concept IsJobRow = Is<M, JobRow<SealedRound>> || Is<M, JobRow<const SealedRound&>>;
 
-void fields(auto& v, Is<GoneRow> auto& m) {
-    v(m.group_rank, m.node.who, m.node.incarnation);
-}
 void fields(auto& v, Is<PastFailure> auto& m) {
     v.name(m.host);
     v(m.round);
