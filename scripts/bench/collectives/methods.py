@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
-from measuring import REPOSITORY, free_port, torch_version
+from measuring import REPOSITORY, free_port, lines_of, torch_version
 
 SOURCES = REPOSITORY / "scripts/bench/collectives"
 METHOD_GIVES_UP_S = 120
@@ -43,16 +43,11 @@ class Machine:
         return program
 
     def run(self, command, environment=None):
-        with tempfile.TemporaryFile("w+") as err:
-            try:
-                done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=err, text=True,
-                                      timeout=METHOD_GIVES_UP_S, env={**os.environ, **(environment or {})})
-            except subprocess.TimeoutExpired:
-                return None
-            if done.returncode != 0:
-                err.seek(0)
-                raise RuntimeError(f"{command[0]} ended with {done.returncode}: {err.read()[-600:]}")
-        return {row["bytes"]: row for row in map(json.loads, done.stdout.splitlines())}
+        try:
+            rows = lines_of(command, METHOD_GIVES_UP_S, env={**os.environ, **(environment or {})})
+        except subprocess.TimeoutExpired:
+            return None
+        return {row["bytes"]: row for row in rows}
 
     def ranks(self, command, count, environment):
         """`count` processes with RANK and WORLD_SIZE, for libraries without a launcher of their own."""
