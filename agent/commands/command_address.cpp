@@ -1,8 +1,8 @@
 #include "agent/commands/command_address.h"
 
 #include <algorithm>
-#include <random>
 
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 
@@ -36,17 +36,13 @@ std::string encode(std::string_view text) {
     return out;
 }
 
-std::string hexadecimal(std::uint32_t value) {
-    std::string out;
-    for (int shift = 28; shift >= 0; shift -= 4) out += digits[(value >> shift) & 15];
-    return out;
-}
-
 /// FNV-1a: tells long names apart that begin alike.
 std::string hash(std::string_view text) {
     std::uint64_t value = 0xcbf29ce484222325u;
     for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return hexadecimal(static_cast<std::uint32_t>(value));
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xff);
+    return hexadecimal(bytes);
 }
 
 std::optional<CommandAddress> parse(std::string_view text) {
@@ -75,8 +71,7 @@ std::string job_in_name(std::string_view job) {
 }
 
 std::string fresh_token() {
-    std::random_device random;
-    return hexadecimal(random()) + hexadecimal(random());
+    return hexadecimal(random_bytes(token_digits / 2));
 }
 
 std::string write_command_address(const CommandAddress& address) {

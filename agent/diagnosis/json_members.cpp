@@ -34,4 +34,8 @@ std::optional<std::int64_t> integer_of(const nlohmann::json& object, std::string
     return fits ? std::optional(value->get<std::int64_t>()) : std::nullopt;
 }
 
+std::int64_t integer_or(const nlohmann::json& object, std::string_view name, std::int64_t otherwise) {
+    return integer_of(object, name).value_or(otherwise);
+}
+
 }  // namespace muster::agent

@@ -20,5 +20,6 @@ std::optional<double> number_of(const nlohmann::json& object, std::string_view n
 
 /// A whole number that fits.
 std::optional<std::int64_t> integer_of(const nlohmann::json& object, std::string_view name);
+std::int64_t integer_or(const nlohmann::json& object, std::string_view name, std::int64_t otherwise = -1);
 
 }  // namespace muster::agent

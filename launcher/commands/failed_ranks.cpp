@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/diagnosis/json_members.h"
 #include "launcher/commands/log_query.h"
-#include "launcher/status/json_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -26,9 +26,10 @@ void add_list(FailedRanks& failed, std::int64_t round, std::string_view list) {
 }
 
 void add_report(FailedRanks& failed, const json& report) {
-    const auto round = json_number(report, "round");
-    if (const auto first = report.find("first"); first != report.end()) add(failed, round, json_number(*first, "rank"));
-    for (const auto& group : report.value("groups", json())) add_list(failed, round, json_text(group, "ranks"));
+    const auto round = agent::integer_or(report, "round");
+    if (const auto first = report.find("first"); first != report.end())
+        add(failed, round, agent::integer_or(*first, "rank"));
+    for (const auto& group : report.value("groups", json())) add_list(failed, round, agent::text_of(group, "ranks"));
 }
 
 }  // namespace
@@ -44,8 +45,8 @@ Result<FailedRanks> read_failed_ranks(std::string_view text) {
         const auto event = json::parse(line, nullptr, false);  // The last line may be torn.
         if (!event.is_object() || !event.contains("specversion")) continue;
         ++event_count;
-        if (json_text(event, "type") == "muster.worker.failed.v1" && event.contains("data"))
-            add(failed, json_number(event["data"], "round"), json_number(event["data"], "rank"));
+        if (agent::text_of(event, "type") == "muster.worker.failed.v1" && event.contains("data"))
+            add(failed, agent::integer_or(event["data"], "round"), agent::integer_or(event["data"], "rank"));
     }
     if (event_count > 0) return failed;
     return Error{Errc::invalid_argument,

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/diagnosis/json_members.h"
 #include "launcher/commands/log_view.h"
-#include "launcher/status/json_text.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 std::string id_of_last(std::string_view lines) {
     lines = trim(lines);
     const auto event = nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1), nullptr, false);
-    return json_text(event, "id");
+    return agent::text_of(event, "id");
 }
 
 nlohmann::json data_of(const nlohmann::json& event) {
@@ -49,7 +49,7 @@ Result<std::string> job_events(const std::string& job, const StatusSource& sourc
 std::string events_of_node(std::string_view lines, const std::string& node) {
     std::string text;
     for (const auto line : split(trim(lines), '\n'))
-        if (is_of_nodes(json_text(data_of(nlohmann::json::parse(line, nullptr, false)), "host"), {node}))
+        if (is_of_nodes(agent::text_of(data_of(nlohmann::json::parse(line, nullptr, false)), "host"), {node}))
             text += cat(line, '\n');
     return text;
 }
@@ -60,8 +60,8 @@ std::string events_text(std::string_view lines) {
     for (const auto line : split(trim(lines), '\n')) {
         const auto event = nlohmann::json::parse(line, nullptr, false);
         if (const auto data = data_of(event); data.is_object())
-            text += cat(printable_line(json_text(event, "time").substr(0, to_the_second)), "Z ",
-                        printable_line(json_text(data, "text")), '\n');
+            text += cat(printable_line(agent::text_of(event, "time").substr(0, to_the_second)), "Z ",
+                        printable_line(agent::text_of(data, "text")), '\n');
     }
     return text;
 }

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "launcher/commands/command_words.h"
 #include "launcher/commands/job_events.h"
 #include "launcher/commands/status_source.h"
+#include "launcher/config/option_values.h"
 #include "launcher/report/command_output.h"
 #include "launcher/status/status_reader.h"
 #include "launcher/status/status_text.h"
@@ -41,14 +41,6 @@ constexpr std::string_view status_usage =
     "needs the secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
 
 constexpr Duration page_limit = 5s;
-
-std::optional<Duration> seconds_in(std::string_view text) {
-    double seconds = 0;
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (failure != std::errc{} || end != text.data() + text.size() || !(seconds >= 0.1 && seconds <= 3600))
-        return std::nullopt;
-    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
 
 /// The page with one job. Nothing: it has none of that name.
 std::optional<std::string> json_of(const std::string& page, const std::string& job) {
@@ -135,8 +127,8 @@ int print_again(const StatusOptions& options, const StatusSource& source) {
 Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std::string> words) {
     StatusOptions options;
     const auto take_watch = [&](const std::string& value) -> Result<void> {
-        options.watch = seconds_in(value);
-        if (options.watch) return {};
+        options.watch = seconds(value);
+        if (options.watch && *options.watch >= 100ms && *options.watch <= 1h) return {};
         return wrong(cat("--watch: got '", value, "'; accepted is a number of seconds from 0.1 to 3600"));
     };
     std::vector<WordOption> known{

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/uuid/random_generator.hpp>
+#include <boost/uuid/uuid_io.hpp>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -9,7 +11,6 @@
 #include <cstring>
 #include <limits>
 
-#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 
@@ -190,12 +191,7 @@ std::string nearest_in_brackets(std::string_view value, const std::vector<std::s
 }
 
 std::string random_uuid() {
-    auto bytes = random_bytes(16);
-    bytes[6] = static_cast<char>((bytes[6] & 0x0f) | 0x40);
-    bytes[8] = static_cast<char>((bytes[8] & 0x3f) | 0x80);
-    auto text = hexadecimal(bytes);
-    for (const std::size_t dash : {8, 13, 18, 23}) text.insert(dash, 1, '-');
-    return text;
+    return to_string(boost::uuids::random_generator()());
 }
 
 }  // namespace muster::launcher

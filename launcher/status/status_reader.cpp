@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "launcher/status/json_text.h"
+#include "agent/diagnosis/json_members.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -16,7 +16,7 @@ using nlohmann::json;
 
 /// Peers have a say in names and sentences, so they are escaped.
 std::string text_in(const json& object, const char* name) {
-    return printable_line(json_text(object, name));
+    return printable_line(agent::text_of(object, name));
 }
 
 bool flag_in(const json& object, const char* name, bool otherwise) {
@@ -33,27 +33,27 @@ const json& list_in(const json& object, const char* name) {
 StatusNode node_in(const json& object) {
     StatusNode node;
     node.host = text_in(object, "host");
-    node.pid = json_number(object, "pid", 0);
+    node.pid = agent::integer_or(object, "pid", 0);
     node.place = text_in(object, "place");
-    node.slots = json_number(object, "slots", 0);
-    node.group_rank = json_number(object, "group_rank");
-    node.rank_base = json_number(object, "rank_base");
-    node.silent_ms = json_number(object, "silent_ms", 0);
+    node.slots = agent::integer_or(object, "slots", 0);
+    node.group_rank = agent::integer_or(object, "group_rank");
+    node.rank_base = agent::integer_or(object, "rank_base");
+    node.silent_ms = agent::integer_or(object, "silent_ms", 0);
     node.is_connected = flag_in(object, "connected", true);
     node.is_left_out = flag_in(object, "left_out", false);
     const auto standbys = object.value("standbys", json());
-    node.standby_count = json_number(standbys, "count", 0);
-    node.standby_bytes = json_number(standbys, "memory_bytes", 0);
+    node.standby_count = agent::integer_or(standbys, "count", 0);
+    node.standby_bytes = agent::integer_or(standbys, "memory_bytes", 0);
     for (const auto& one : list_in(object, "gpus")) {
-        const auto percent = json_number(one, "busy_percent");
-        if (percent >= 0 && percent <= 100) node.gpus.push_back({json_number(one, "index", 0), percent});
+        const auto percent = agent::integer_or(one, "busy_percent");
+        if (percent >= 0 && percent <= 100) node.gpus.push_back({agent::integer_or(one, "index", 0), percent});
     }
     for (const char* pace : {"overdue", "waiting"})
         for (const auto& one : list_in(object, pace)) {
             if (!one.is_object()) continue;
-            node.ranks.push_back({.rank = json_number(one, "rank"),
+            node.ranks.push_back({.rank = agent::integer_or(one, "rank"),
                                   .is_overdue = std::string_view(pace) == "overdue",
-                                  .idle_ms = json_number(one, "idle_ms", 0),
+                                  .idle_ms = agent::integer_or(one, "idle_ms", 0),
                                   .operation = text_in(one, "operation"),
                                   .place = text_in(one, "place")});
         }
@@ -71,20 +71,20 @@ StatusJob job_in(const json& object) {
     job.id = text_in(object, "id");
     job.phase = text_in(object, "phase");
     job.waiting_for = text_in(object, "waiting_for");
-    job.round = json_number(object, "round");
-    job.restarts_used = json_number(object, "restarts_used", 0);
-    job.restarts_max = json_number(object, "restarts_max", 0);
-    job.nodes_min = json_number(object, "nodes_min", 0);
-    job.nodes_max = json_number(object, "nodes_max", 0);
-    job.step = json_number(object, "step");
+    job.round = agent::integer_or(object, "round");
+    job.restarts_used = agent::integer_or(object, "restarts_used", 0);
+    job.restarts_max = agent::integer_or(object, "restarts_max", 0);
+    job.nodes_min = agent::integer_or(object, "nodes_min", 0);
+    job.nodes_max = agent::integer_or(object, "nodes_max", 0);
+    job.step = agent::integer_or(object, "step");
     if (const auto samples = object.find("samples_per_second"); samples != object.end() && samples->is_number())
         job.samples_per_second = std::clamp(samples->get<double>(), 0.0, samples_per_second_max);
-    job.checkpoint_step = json_number(object, "checkpoint_step");
+    job.checkpoint_step = agent::integer_or(object, "checkpoint_step");
     if (const auto tiers = object.find("checkpoints"); tiers != object.end() && tiers->is_object())
         for (const auto& [tier, one] : tiers->items())
             if (one.is_object() && job.checkpoints.size() < tiers_max)
                 job.checkpoints.push_back(
-                    {tier, json_number(one, "step"), std::min(json_number(one, "age_s"), age_max_s)});
+                    {tier, agent::integer_or(one, "step"), std::min(agent::integer_or(one, "age_s"), age_max_s)});
     job.goodput = text_in(object.value("goodput", json()), "text");
     return job;
 }
@@ -210,7 +210,7 @@ Result<void> StatusReader::read(std::string text) {
         if (!object.is_object()) continue;
         auto& job = facts.jobs.emplace_back(job_in(object));
         const auto at = facts.jobs.size() - 1;
-        const auto list = static_cast<std::size_t>(json_number(object, "nodes"));
+        const auto list = static_cast<std::size_t>(agent::integer_or(object, "nodes"));
         in_order = in_order && list == at;
         if (parts && list < parts->nodes.size()) {
             const bool is_known = in_order && at < facts_.jobs.size();

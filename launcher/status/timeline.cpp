@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "launcher/status/json_text.h"
+#include "agent/diagnosis/json_members.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -48,16 +48,16 @@ std::optional<Told> told_in(std::string_view line) {
     const auto event = json::parse(line, nullptr, false);
     if (!event.is_object() || !event.contains("data") || !event["data"].is_object()) return std::nullopt;
     const auto& data = event["data"];
-    const auto at = time_in(json_text(event, "time"));
-    const auto whole = json_text(event, "type");
+    const auto at = time_in(agent::text_of(event, "time"));
+    const auto whole = agent::text_of(event, "type");
     if (!at || !whole.starts_with("muster.") || !whole.ends_with(".v1")) return std::nullopt;
     return Told{.type = whole.substr(7, whole.size() - 10),
                 .at = *at,
-                .round = json_number(data, "round"),
-                .step = json_number(data, "step"),
-                .first_step = json_number(data, "first_step"),
-                .before_ms = std::max(json_number(data, "hung_ms"), json_number(data, "detecting_ms")),
-                .text = printable_line(json_text(data, "text"))};
+                .round = agent::integer_or(data, "round"),
+                .step = agent::integer_or(data, "step"),
+                .first_step = agent::integer_or(data, "first_step"),
+                .before_ms = std::max(agent::integer_or(data, "hung_ms"), agent::integer_or(data, "detecting_ms")),
+                .text = printable_line(agent::text_of(data, "text"))};
 }
 
 class Fold {
