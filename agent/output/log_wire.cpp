@@ -1,5 +1,6 @@
 #include "agent/output/log_wire.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/output/log_words.h"
@@ -11,37 +12,27 @@ namespace {
 
 constexpr std::size_t head_bytes_max = 4096;
 
+/// Messages that are one word.
+const std::map<std::string_view, LogMessage>& bare_messages() {
+    static const std::map<std::string_view, LogMessage> all{
+        {"alive", LogAlive{}}, {"over", LogRoundOver{}}, {"end", LogEnd{}}};
+    return all;
+}
+
 Error malformed() {
     return {Errc::bad_frame, "it sent lines that cannot be read; is it another version of muster?"};
 }
 
 }  // namespace
 
-std::string to_wire(const LogClock& clock) {
-    return cat("clock ", clock.now_ns, '\n');
-}
-
-std::string to_wire(const LogReached& reached) {
-    return cat("reached ", reached.time_ns, '\n');
-}
-
-std::string to_wire(const LogAlive&) {
-    return "alive\n";
-}
-
-std::string to_wire(const LogTrouble& trouble) {
-    auto text = trouble.text.substr(0, head_bytes_max / 2);
-    for (char& letter : text)
-        if (letter == '\n') letter = ' ';
+std::string to_wire(const LogMessage& message) {
+    for (const auto& [word, bare] : bare_messages())
+        if (bare.index() == message.index()) return cat(word, '\n');
+    if (const auto* clock = std::get_if<LogClock>(&message)) return cat("clock ", clock->now_ns, '\n');
+    if (const auto* reached = std::get_if<LogReached>(&message)) return cat("reached ", reached->time_ns, '\n');
+    auto text = std::get<LogTrouble>(message).text.substr(0, head_bytes_max / 2);
+    std::ranges::replace(text, '\n', ' ');
     return cat("trouble ", text, '\n');
-}
-
-std::string to_wire(const LogRoundOver&) {
-    return "over\n";
-}
-
-std::string to_wire(const LogEnd&) {
-    return "end\n";
 }
 
 void LineWriter::append(std::string& out, std::size_t file, const std::string& name, const LogLine& line) {
@@ -96,14 +87,10 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
             message = LogClock{number};
         else if (take_number(words, "reached", number))
             message = LogReached{number};
-        else if (head == "alive")
-            message = LogAlive{};
         else if (head.starts_with("trouble "))
             message = LogTrouble{std::string(head.substr(8))};
-        else if (head == "over")
-            message = LogRoundOver{};
-        else if (head == "end")
-            message = LogEnd{};
+        else if (const auto bare = bare_messages().find(head); bare != bare_messages().end())
+            message = bare->second;
         else
             return malformed();
         drop(end + 1);
@@ -139,7 +126,7 @@ Result<void> LogWireReader::read_path(std::string_view words) {
 Result<void> LogWireReader::read_cut(std::string_view words) {
     std::size_t file = 0;
     std::uint64_t size = 0;
-    if (!take_number(words, "cut", file) || (!words.empty() && !parse_number(words, size))) return malformed();
+    if (!take_number(words, "cut", file) || !parse_number(words, size)) return malformed();
     const auto name = names_.find(file);
     const auto known = name == names_.end() ? drops_.end() : drops_.find(name->second);
     // Else the file was cut before the reader met it, and the reader knows it as it is.

@@ -8,8 +8,7 @@
 //   line 3 at 1764126000124001122 to 81963 n 5   and a second line with so many bytes, which the file has up to there;
 //                                                n ended it, r: it is a bar
 //   cut 3 5120                                   file 3 was cut, now or long ago, and had so many bytes when that was
-//                                                seen: a viewer that had read more has none of its lines.
-//                                                An agent of before says no size: so has any viewer
+//                                                seen: a viewer that had read more has none of its lines
 //   reached 1764126000200000000                  nothing older than this comes
 //   alive                                        nothing to send just now: long files are searched for wanted lines
 //   trouble TEXT                                 a sentence for the person
@@ -50,12 +49,8 @@ struct LogRoundOver {};
 struct LogEnd {};
 using LogMessage = std::variant<LogClock, SentLine, LogReached, LogAlive, LogTrouble, LogRoundOver, LogEnd>;
 
-std::string to_wire(const LogClock& clock);
-std::string to_wire(const LogReached& reached);
-std::string to_wire(const LogAlive& alive);
-std::string to_wire(const LogTrouble& trouble);
-std::string to_wire(const LogRoundOver& over);
-std::string to_wire(const LogEnd& end);
+/// Of any but a SentLine, which LineWriter writes.
+std::string to_wire(const LogMessage& message);
 
 /// Writes lines; remembers which owners the viewer knows.
 class LineWriter {

@@ -44,7 +44,6 @@ Result<JobAgents> read_job_agents(const std::string& json) {
     try {
         JobAgents job{
             .round = read.contains("round") ? std::optional(read["round"].get<std::uint64_t>()) : std::nullopt,
-            .waiting = read.value("waiting", std::size_t{0}),
             .waiting_nodes = read.value("waiting_nodes", std::set<std::string>()),
             .is_over = read.value("over", false),
             .agents = {}};
@@ -75,7 +74,7 @@ JobLogs::~JobLogs() {
 }
 
 void JobLogs::meet(const JobAgents& job) {
-    waiting_ = job.waiting;
+    waiting_ = job.waiting_nodes.size();
     // One that is met later, or again, delays nobody: its lines may be late.
     if (nodes_.empty() && !job.agents.empty()) order_.wait_for_clocks(std::chrono::steady_clock::now() + patience);
     // Of a node that is not in the last round, its own last one is not the job's.
@@ -89,7 +88,7 @@ void JobLogs::meet(const JobAgents& job) {
         connect(node, agent);
     }
     if (!nodes_.empty()) request_.last.reset();  // All that a node prints from now on is wanted.
-    if (nodes_.size() > 2 * nodes_max && job.waiting == job.waiting_nodes.size()) forget_gone(job);
+    if (nodes_.size() > 2 * nodes_max) forget_gone(job);
 }
 
 /// A job whose agents are started again and again. Those that wait for a round go on in their files later.
@@ -129,8 +128,6 @@ void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
         asked.unread =
             std::max<Duration>(0s, std::chrono::nanoseconds(agent::log_time_ns() - *node.reached_ns)) + clock_error_max;
     NodeLogs::Request question{.agent = agent.place, .target = log_target(asked), .ways = ways_};
-    // An agent that does not know `last` sends all, and the viewer takes the end of it.
-    if (std::exchange(asked.last, std::nullopt)) question.plain_target = log_target(asked);
     if (!has_positions(question.target)) question.known = node.positions;
     in_history_.insert(&node);
     ++open_count_;

@@ -31,8 +31,7 @@ struct JobAgents {
         Endpoint place;
     };
     std::optional<std::uint64_t> round;     ///< Nothing: there was none yet.
-    std::size_t waiting = 0;                ///< Nodes that are in no round.
-    std::set<std::string> waiting_nodes{};  ///< Those, by incarnation. A daemon of an earlier version names none.
+    std::set<std::string> waiting_nodes{};  ///< Nodes that are in no round, by incarnation.
     bool is_over = false;
     std::vector<Agent> agents;
 };

@@ -144,21 +144,11 @@ void NodeLogs::read() {
                                 if (count > 0) self->take({self->input_.data(), count});
                                 if (!failure) return self->read();
                                 if (self->has_ended_) return self->finish({});
-                                if (self->head_.starts_with("HTTP/1.1 400") && !self->request_.plain_target.empty())
-                                    return self->ask_plainly();
                                 if (!self->has_head_ && !self->head_.empty())
                                     return self->finish(refusal_in(self->head_));
                                 self->finish(self->has_head_ ? std::string("its connection has ended")
                                                              : cat("it closes the connection", refused_by_address));
                             });
-}
-
-void NodeLogs::ask_plainly() {
-    request_.target = std::exchange(request_.plain_target, {});
-    head_.clear();
-    channel_.reset();
-    silent_looks_ = 0;
-    connect();
 }
 
 void NodeLogs::take(std::string_view wire) {

@@ -24,9 +24,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
   public:
     struct Request {
         Endpoint agent;
-        std::string target;          ///< log_query.h
-        std::string plain_target{};  ///< Asked of an agent of an earlier version that does not know all of `target`.
-        std::vector<Way> ways{};     ///< Tried in this order. At least one.
+        std::string target;       ///< log_query.h
+        std::vector<Way> ways{};  ///< Tried in this order. At least one.
         /// Of the agent's files, lines that are not given out: `target` does not tell of them.
         std::map<std::string, std::uint64_t> known{};
     };
@@ -58,7 +57,6 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     void connect();
     void connected(Result<boost::asio::ip::tcp::socket> socket);
     void ask();
-    void ask_plainly();
     /// Counts looks without bytes, and not the time: a viewer that was busy itself takes no agent for silent.
     void watch();
     void read();

@@ -136,13 +136,9 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 std::string agents_json(const Job& job) {
     nlohmann::json out{{"nodes", nlohmann::json::array()}, {"waiting_nodes", nlohmann::json::array()}};
     if (job.round().number != no_round) out["round"] = job.round().number;
-    std::size_t waiting = 0;
     for (const auto& [incarnation, member] : job.members()) {
         // Its port accepts connections, and answers none before its round.
-        if (member.place == Place::waiting) {
-            ++waiting;
-            out["waiting_nodes"].push_back(cat(incarnation));
-        }
+        if (member.place == Place::waiting) out["waiting_nodes"].push_back(cat(incarnation));
         if (member.place == Place::waiting || member.join.peer_port == 0) continue;
         out["nodes"].push_back({{"host", member.node.host},
                                 {"pid", member.node.pid},
@@ -150,7 +146,6 @@ std::string agents_json(const Job& job) {
                                 {"address", peer_address(member)},
                                 {"port", member.join.peer_port}});
     }
-    out["waiting"] = waiting;
     // Without members it may also be one whose nodes start again.
     if (job.ending() && job.members().empty()) out["over"] = true;
     return text_of(out);
@@ -196,7 +191,7 @@ std::optional<std::string> Server::agents_json(const std::string& job, Instant n
     for (const auto* one : jobs())
         if (one->id() == job) return rendezvous::agents_json(*one);
     if (past().find(job, now) == nullptr) return std::nullopt;
-    return text_of({{"nodes", nlohmann::json::array()}, {"waiting", 0}, {"over", true}});
+    return text_of({{"nodes", nlohmann::json::array()}, {"over", true}});
 }
 
 JobPieces Server::job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {

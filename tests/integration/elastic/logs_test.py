@@ -279,7 +279,7 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
         with Job() as job:
             self.start_job(job)
             self.start_node(job, "--log-dir", job.directory / "spare", "-r", 3)
-            wait_for("a third node", lambda: agents(job)["waiting"] == 1, deadline=120)
+            wait_for("a third node", lambda: len(agents(job)["waiting_nodes"]) == 1, deadline=120)
             self.assertEqual(len(agents(job)["nodes"]), 2)
             shown = self.of_job(job, "--all", "-i", "hello")
             self.assertEqual((shown.returncode, shown.stderr, len(shown.stdout.splitlines())), (0, "", 4))

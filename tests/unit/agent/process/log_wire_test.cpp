@@ -130,15 +130,6 @@ TEST_CASE("a file that was cut before the reader met it is no new file, until it
     CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 8}});
 }
 
-TEST_CASE("of a file that an agent of before says to be cut no line is dropped") {
-    LogWireReader reader;
-    reader.drop_up_to({{"a", 20}});
-    reader.append("path 0 a\ncut 0\nfile 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 3\nnew\n");
-    const auto message = reader.next();
-    REQUIRE((message && *message));
-    CHECK(std::get<SentLine>(**message).line.text == "new");
-}
-
 TEST_CASE("half a line that the reader has is no new line when the next heading has ended it") {
     const std::tuple<std::uint64_t, std::string, bool> cases[] = {
         {16, "half", false}, {20, "", true},  {19, "h", false},
@@ -181,7 +172,7 @@ TEST_CASE("lines that say too much, or whose owner was not said, end the reading
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n -1\n",
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 q 1\na\n",
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1\nab\n", "file 8192 round 1 rank 1 on h\n",
-          "path 0 a\npath 0 b\n", "cut 0 x\n", "cut 0 1 2\n", "hello\n", "\n"}) {
+          "path 0 a\npath 0 b\n", "cut 0\n", "cut 0 x\n", "cut 0 1 2\n", "hello\n", "\n"}) {
         CAPTURE(bytes);
         CHECK(read(bytes, bytes.size()).ends_with("!"));
     }
