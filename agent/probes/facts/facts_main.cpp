@@ -5,6 +5,7 @@
 //
 // Exit codes: 0; 2 for another word.
 #include <cstdio>
+#include <map>
 #include <string_view>
 
 #include "agent/probes/facts/looks.h"
@@ -14,16 +15,13 @@ int main(int argc, char** argv) {
     using namespace muster::agent;
     muster::end_with_parent();
     const std::string_view look = argc > 1 ? argv[1] : "";
-    if (look == "names" && argc == 2) {
-        look_at_names();
-    } else if (look == "network" && argc == 2) {
-        look_at_network();
-    } else if (look == "system" && argc == 2) {
-        look_at_system();
-    } else if (look == "pci" && argc == 2) {
-        look_at_pci();
-    } else if (look == "kernel-log" && argc == 2) {
-        look_at_kernel_log();
+    const std::map<std::string_view, void (*)()> looks{{"names", look_at_names},
+                                                       {"network", look_at_network},
+                                                       {"system", look_at_system},
+                                                       {"pci", look_at_pci},
+                                                       {"kernel-log", look_at_kernel_log}};
+    if (const auto found = looks.find(look); argc == 2 && found != looks.end()) {
+        found->second();
     } else if (look == "disks" && (argc == 3 || (argc == 4 && std::string_view(argv[3]) == "--if-there"))) {
         look_at_disk(argv[2], argc == 4);
     } else {
