@@ -21,9 +21,7 @@ namespace {
 using namespace muster::bench;
 
 struct Timing {
-    double connect_ms = 0;
     double assigned_ms = 0;
-    double peers_ms = 0;
     double lost_ms = 0;
     double failed_ms = 0;
 };
@@ -32,13 +30,9 @@ Timing run(std::uint16_t port, std::uint32_t count) {
     const char* const secret = std::getenv("MUSTER_KEY");
     Swarm swarm(port, count, secret == nullptr ? "" : secret);
     Timing timing;
-    const auto start = Clock::now();
     swarm.connect();
-    timing.connect_ms = milliseconds(Clock::now() - start);
     swarm.join();
-    const auto joined = Clock::now();
-    timing.assigned_ms = swarm.settle(0, joined);
-    timing.peers_ms = milliseconds(Clock::now() - joined);
+    timing.assigned_ms = swarm.settle(0, Clock::now());
     const auto lost = Clock::now();
     swarm.lose_one();
     timing.lost_ms = swarm.settle(1, lost);
@@ -63,10 +57,8 @@ int main(int argc, char** argv) {
             return 2;
         }
         const Timing timing = run(static_cast<std::uint16_t>(std::atoi(argv[1])), count);
-        std::printf(
-            "{\"agents\": %u, \"connect_ms\": %.1f, \"assigned_ms\": %.1f, \"peers_ms\": %.1f, \"lost_ms\": %.1f, "
-            "\"failed_ms\": %.1f}\n",
-            count, timing.connect_ms, timing.assigned_ms, timing.peers_ms, timing.lost_ms, timing.failed_ms);
+        std::printf("{\"agents\": %u, \"assigned_ms\": %.1f, \"lost_ms\": %.1f, \"failed_ms\": %.1f}\n", count,
+                    timing.assigned_ms, timing.lost_ms, timing.failed_ms);
         std::fflush(stdout);
     }
     return 0;
