@@ -25,9 +25,7 @@ int main(int argc, char** argv) {
     } else if (look == "disks" && (argc == 3 || (argc == 4 && std::string_view(argv[3]) == "--if-there"))) {
         look_at_disk(argv[2], argc == 4);
     } else {
-        std::fputs("usage: muster-facts names|network|system|pci|kernel-log, or muster-facts disks DIR [--if-there]\n",
-                   stderr);
-        return 2;
+        return 2;  // Nobody would read a word: stderr is /dev/null.
     }
     std::puts("end");
     return 0;
