@@ -165,7 +165,7 @@ muster_status muster_elastic_sampler_indices(muster_elastic_sampler* sampler, co
         const auto given = MUSTER_TRY(read_step(step));
         const auto own = MUSTER_TRY(found.indices(given, {.rank = rank, .world = world_size}));
         return write_indices(
-            own.size(), [&] { return own; }, indices, capacity, count);
+            own.size(), [&]() -> const auto& { return own; }, indices, capacity, count);
     });
 }
 

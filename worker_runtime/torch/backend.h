@@ -102,8 +102,8 @@ class MusterBackend final : public c10d::Backend {
     /// `tensor` is the caller's `which`, beside the element of the list that belongs to `rank`.
     void check_piece(const Tensors& list, int rank, const at::Tensor& tensor, const char* what,
                      const char* which) const;
-    /// Checks and holds, for each pair, the output and both twins. One of a pair has as many elements as the other one
-    /// has on each rank: the output if the operation `gathers`, else the input.
+    /// Checks and holds, for each pair, the output and both twins. One tensor of each pair has `size_` times the
+    /// elements of the other: the output if the operation `gathers`, else the input.
     void hold_pairs(Call& call, const Tensors& outputs, const Tensors& inputs, const char* what, bool gathers) const;
     /// Is this rank the root? Throws if no rank is.
     [[nodiscard]] bool has_root(std::int64_t root, const char* what) const;

@@ -6,11 +6,12 @@ time ends with the first step in which all take part once more.
 """
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
 
-from measuring import Launched, clean_environment, wait_for
+from measuring import Failed, Launched, clean_environment, wait_for
 
 # Serves until its stdin is closed.
 LIGHTHOUSE = """
@@ -22,7 +23,7 @@ sys.stdin.read()
 server.shutdown()
 """
 
-# Rank 0 begins with the weights, and torchft brings them to all others, as to those that come back.
+# torchft brings the weights of a replica that has them to all others.
 SCRIPT = """
 import os, sys, time
 from datetime import timedelta
@@ -46,7 +47,7 @@ with open(os.path.join(sys.argv[1], sys.argv[2]), "a") as steps:
         optimizer.zero_grad()
         model(torch.randn(32, 256)).square().mean().backward()
         optimizer.step()
-        if manager.current_step() > before:  # all agreed to keep it
+        if manager.current_step() > before:  # it was kept, or these are the weights of another replica
             print(manager.num_participants(), os.getpid(), time.monotonic(), file=steps, flush=True)
         time.sleep(0.05)  # a device computes
 """
@@ -58,17 +59,34 @@ def version(python):
     return shown.stdout.strip()
 
 
+@contextlib.contextmanager
+def lighthouse(python, environment):
+    """The address of one."""
+    with subprocess.Popen([python, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment(**environment)) as process:
+        try:
+            ready, _, _ = select.select([process.stdout], [], [], 60)
+            address = ready and process.stdout.readline().strip()
+            if not address:
+                raise Failed("torchft's lighthouse did not start")
+            yield address
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def started(python, ranks, restarts, scratch, environment):
+    """A Peer that is gone at the end. Each torchrun has a store of its own: its worker meets nobody but the lighthouse and the other replicas."""
+    script = scratch / "torchft_train.py"
+    script.write_text(SCRIPT)
+    with contextlib.ExitStack() as stack:
+        environment = {**environment, "TORCHFT_LIGHTHOUSE": stack.enter_context(lighthouse(python, environment))}
+        command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", f"--max-restarts={restarts}", script, scratch]
+        yield Peer(scratch, [stack.enter_context(Launched([*command, rank], scratch, **environment)) for rank in range(ranks)])
+
+
 class Peer:
-    def __init__(self, python, ranks, kills, scratch, environment):
-        self.ranks, self.folder, self.replicas = ranks, scratch, []
-        self.lighthouse = subprocess.Popen([python, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                           env=clean_environment(**environment))
-        address = self.lighthouse.stdout.readline().strip()
-        script = scratch / "torchft_train.py"
-        script.write_text(SCRIPT)
-        # Each torchrun has a store of its own, and its worker meets nobody but the lighthouse and the other replicas.
-        self.replicas = [Launched([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", f"--max-restarts={kills}", script, scratch, rank],
-                                  scratch, TORCHFT_LIGHTHOUSE=address, **environment) for rank in range(ranks)]
+    def __init__(self, folder, replicas):
+        self.folder, self.replicas, self.ranks = folder, replicas, len(replicas)
 
     def rows(self, rank, after=0.0):
         """(participants, pid, time) of each step."""
@@ -81,7 +99,8 @@ class Peer:
     def wait(self, what, condition):
         def found():
             for replica in self.replicas:
-                replica.wait(what, lambda: True)  # says so if it has ended
+                if (code := replica.process.poll()) is not None:
+                    raise Failed(f"no {what}: a torchrun ended with {code}\n{replica.log.read_text()[-2000:]}")
             return condition()
         return wait_for(what, found, 180, story=lambda: "\n".join(one.log.read_text()[-500:] for one in self.replicas))
 
@@ -100,13 +119,3 @@ class Peer:
         back = self.wait("its return", lambda: self.firsts([1], killed, lambda count, pid: count == self.ranks and pid != victim))[0]
         whole = max([back, *self.wait("a step of all", lambda: self.firsts(survivors, fewer, lambda count, _: count == self.ranks))])
         return fewer - killed, whole - killed, whole
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for replica in self.replicas:
-            replica.end()
-        self.lighthouse.stdin.close()
-        self.lighthouse.wait(60)
-        self.lighthouse.stdout.close()

@@ -156,7 +156,7 @@ def excepthook(folder, rank, ranks):
             recovery = _TorchRecovery(types.SimpleNamespace(world=None))
             if moment == "before the group" and turn == 0:
                 sys.excepthook = own
-            dist.init_process_group("muster", init_method=f"file://{folder}/{moment[-5:]}{turn}", rank=rank, world_size=ranks, timeout=PATIENCE)
+            dist.init_process_group("muster", init_method=f"file://{folder}/{moment.replace(' ', '_')}{turn}", rank=rank, world_size=ranks, timeout=PATIENCE)
             if moment == "with the group" and turn == 0:
                 sys.excepthook = own
             dist.barrier()

@@ -3,7 +3,6 @@
 ctypes releases the interpreter lock during each call, so other threads of the program continue while one waits.
 """
 
-import contextlib
 import ctypes
 import functools
 import os
@@ -205,25 +204,28 @@ def ask(name, kind, *arguments):
     return fill(name, kind, *arguments).value
 
 
-@contextlib.contextmanager
-def called_back(kind, body):
+class called_back:
     """A function for C, of the type `kind`, that runs body(). No exception may pass through C: it is raised by the `with` block."""
-    failures = []
 
-    def guarded(_, *arguments):
-        try:
-            body(*arguments)
-            return 0
-        except BaseException as failure:
-            failures.append(failure)
-            return 1
+    def __init__(self, kind, body):
+        self._failure = None
 
-    try:
-        yield kind(guarded)
-    except MusterError:
-        if failures:
-            raise failures[0] from None
-        raise
+        def guarded(_, *arguments):
+            try:
+                body(*arguments)
+                return 0
+            except BaseException as failure:
+                self._failure = failure
+                return 1
+
+        self._function = kind(guarded)
+
+    def __enter__(self):
+        return self._function
+
+    def __exit__(self, kind, error, _):
+        if self._failure is not None and isinstance(error, MusterError):
+            raise self._failure from None
 
 
 def text_of(name, *arguments):

@@ -78,7 +78,7 @@ TEST_CASE("how far a round is becomes an event every ten seconds, and more rarel
     INFO(events);
     CHECK(count_of("round.progress", events) == 1);
     CHECK(says(events, "round.progress.v1 job 'job': all ranks of round 0 have completed step 3"));
-    // Every minute for 100 minutes, then every second one. Under a sanitizer the rest of the day shows nothing more.
+    // Every minute for 100 minutes, then every second one; at last every fifth, which only the whole day reaches.
     std::string minutes;
     for (int minute = 0; minute < (under_sanitizer ? 3 : 24) * 60; ++minute) minutes += "advance 60s\nseen n0 step=4\n";
     story.answers(minutes);
