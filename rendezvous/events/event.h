@@ -71,6 +71,7 @@ enum class EventKind : std::uint8_t {
 std::string type_name(EventKind kind);
 
 /// What the sentence says, as values. A field that does not apply keeps its default, and is not written.
+/// In the order of fact_names (event.cpp).
 struct EventFacts {
     std::string host{};
     std::int32_t pid = 0;

@@ -54,7 +54,7 @@ class NetworkSearch {
 
     Result<std::string> search_pairs() {
         const auto size = network_.nodes.size();
-        const auto needed = std::min(conclusive, size * (size - 1) / 2);
+        const auto needed = size == 2 ? std::size_t{2} : std::min(conclusive, size * (size - 1) / 2);
         Pairing pairing(static_cast<int>(size), std::random_device()());
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
             std::vector<NodeGroup> ranks;

@@ -15,9 +15,10 @@ namespace muster::runtime {
 
 struct PairResult {
     bool passed = false;
-    std::string why{};     ///< What failed, one sentence.
-    int latency_us = 0;    ///< Median of an all-reduce of 64 bytes.
-    int mbytes_per_s = 0;  ///< What a node sends, and receives, in the best all-reduce of 4 MiB.
+    std::string why{};   ///< What failed, one sentence.
+    int latency_us = 0;  ///< Median of an all-reduce of 64 bytes.
+    /// What a node sends, and receives, in the best all-reduce of 4 MiB; of a slow group the mean of parts of it.
+    int mbytes_per_s = 0;
     /// At which the other node's kernel acknowledged, the median over these messages. Unlike their time it hardly
     /// depends on what else the CPUs of the two nodes do.
     int link_mbytes_per_s = 0;
@@ -36,7 +37,7 @@ struct PairTerms {
 };
 
 /// The time for connecting and all messages, repeats included. The kernel calls twice in it, and sends a lost segment
-/// again several times.
+/// again several times. A pair by one address has less (pair_test.cpp).
 inline constexpr Duration pair_limit = 2500ms;
 /// A test that fails in the first half of it is repeated so often, so that chance does not decide.
 inline constexpr int pair_tries = 3;
