@@ -38,7 +38,8 @@ struct CollectiveHeader {
     return operation.count * size_of(operation.type);
 }
 
-/// Returns an operation's memory for the wire, whose types serve both directions. Memory that is only sent is not written.
+/// Returns an operation's memory for the wire, whose types serve both directions. Memory that is only sent is not
+/// written.
 [[nodiscard]] inline std::byte* memory_at(const void* data) {
     return static_cast<std::byte*>(const_cast<void*>(data));
 }
