@@ -62,7 +62,8 @@ def version(python):
 @contextlib.contextmanager
 def lighthouse(python, environment):
     """The address of one."""
-    with subprocess.Popen([python, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment(**environment)) as process:
+    with subprocess.Popen([python, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env=clean_environment(RUST_LOG="warn", **environment)) as process:
         try:
             ready, _, _ = select.select([process.stdout], [], [], 60)
             address = ready and process.stdout.readline().strip()
