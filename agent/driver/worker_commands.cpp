@@ -127,11 +127,13 @@ std::vector<WorkerCommand> WorkerCommands::expected() const {
     // Such workers get what only a round has, a socket and a hook, so no standby process fits them.
     if (torch_.wanted()) return {};
     // Stands for what a round will set, which standby processes do not look at.
-    const native::Assigned unknown{.store_addresses = {"127.0.0.1"}};
+    native::Assigned unknown;
+    unknown.store_addresses = {"127.0.0.1"};
+    WorkerFiles files;
+    files.has_ranks_key = static_cast<bool>(config_.ranks_key);
     std::vector<WorkerCommand> commands;
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
-        auto environment = worker_environment(config_.workers, unknown, local_rank,
-                                              {.has_ranks_key = static_cast<bool>(config_.ranks_key)});
+        auto environment = worker_environment(config_.workers, unknown, local_rank, files);
         if (environment.has_error()) return {};  // the start in a round reports it
         commands.push_back(lasting_command(local_rank, std::move(environment.value())));
     }

@@ -49,7 +49,7 @@ Result<std::vector<GpuDevice>> read_gpus(std::string_view output) {
     for (const auto line : split(output, '\n')) {
         const auto words = split(line, ' ');
         if (words[0] == "note") return Error{Errc::io, std::string(line.substr(line.find(' ') + 1))};
-        if (words[0] == "gpu" && words.size() == 4) devices.push_back({.uuid = std::string(words[2])});
+        if (words[0] == "gpu" && words.size() == 4) devices.push_back({.uuid = std::string(words[2]), .mig_uuids = {}});
         if (devices.empty()) continue;
         if (words[0] == "partitioned") devices.back().mig_enabled = true;
         if (words[0] == "part" && words.size() == 2) devices.back().mig_uuids.emplace_back(words[1]);

@@ -237,8 +237,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, resolved.error().context, style);
     if (const auto enough = check_open_files(config); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
-    if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
-        return refuse(exit_codes::configuration, trouble, style);
+    if (const auto why = checkpoint_trouble(config); !why.empty()) return refuse(exit_codes::configuration, why, style);
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     log_known_facts(launch, environment);

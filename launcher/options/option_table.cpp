@@ -343,7 +343,7 @@ constexpr std::array rows{
               [](auto value, auto& to) { return choose(value, to.config.preflight, {{"off", Preflight::off}, {"local", Preflight::local}, {"pairs", Preflight::pairs}, {"full", Preflight::full}}); }},
     OptionRow{"preflight-skip", 0, Kind::value, Group::restarts, From::muster, true, "NAMES",
               "Checks or looks that --preflight leaves out, separated by commas. muster doctor explain lists them.", "", [](auto value, auto& to) -> Accepted {
-                  for (const auto name : split(value, ',')) to.config.preflight_skip.emplace(trim(name));
+                  for (const auto name : split(value, ',')) { to.config.preflight_skip.emplace(trim(name)); }
                   return std::nullopt; }},
     OptionRow{"preflight-limits", 0, Kind::value, Group::restarts, From::muster, true, "FILE",
               "Limits of the checks of --preflight, as lines NAME = NUMBER: the file of muster doctor --limits.", "", [](auto value, auto& to) -> Accepted { if (value.empty()) return "a file"; to.config.preflight_limits_file = value; return std::nullopt; }},

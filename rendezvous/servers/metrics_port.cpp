@@ -45,7 +45,9 @@ struct MetricsPort::Server {
                {.names = {config.listen.address},
                 .name_option = "--metrics-listen NAME:PORT",
                 .keys = config.keys,
-                .metrics_alone = true},
+                .metrics_alone = true,
+                .has_key = {},
+                .is_public = {}},
                metrics_page(loop, config)),
           station(loop, std::move(listener), {.http = &http, .http_judges_users = true}, limits_of_port(),
                   std::make_shared<MemoryBudget>(limits_of_port().memory_bytes_max)) {

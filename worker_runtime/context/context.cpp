@@ -20,7 +20,7 @@ namespace muster {
 
 namespace runtime {
 
-Result<void> ContextBody::reach_store(const ContextOptions& options) {
+Result<void> ContextBody::reach_store() {
     if (environment.store_host.empty()) return {};
     if (!environment.store_is_served) {
         return Error{Errc::unsupported,
@@ -50,7 +50,7 @@ std::string ContextBody::opening_prefix() const {
     return cat(environment.world_size, held.opening == 1 ? "/" : cat(".", held.opening, "/"));
 }
 
-Result<void> ContextBody::claim(const ContextOptions& options) {
+Result<void> ContextBody::claim() {
     if (!store) return {};
     const auto transport = MUSTER_TRY(chosen_transport(options.transport));
     const auto named = variable("MUSTER_TRANSPORT");
@@ -89,7 +89,7 @@ Result<void> ContextBody::receive_key() {
     return {};
 }
 
-Result<void> ContextBody::meet(const ContextOptions& options) {
+Result<void> ContextBody::meet() {
     TransportTerms terms;
     terms.choice = MUSTER_TRY(chosen_transport(options.transport));
     terms.node = environment.group_rank;
@@ -194,11 +194,11 @@ Result<void> ContextBody::open() {
     MUSTER_TRY(set_log_level_by_environment());
     environment = MUSTER_TRY(read_environment(variable));
     meeting_timeout = options.meeting_timeout;
-    MUSTER_TRY(reach_store(options));
-    MUSTER_TRY(claim(options));
+    MUSTER_TRY(reach_store());
+    MUSTER_TRY(claim());
     MUSTER_TRY(open_flight_record());
     MUSTER_TRY(receive_key());
-    return meet(options);
+    return meet();
 }
 
 }  // namespace runtime

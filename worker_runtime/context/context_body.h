@@ -89,8 +89,8 @@ class ContextBody {
     /// True if the program still has a communicator or a checkpointer of the round, whose threads and connections would
     /// stay.
     [[nodiscard]] bool is_in_use() const;
-    Result<void> reach_store(const ContextOptions& options);
-    Result<void> claim(const ContextOptions& options);
+    Result<void> reach_store();
+    Result<void> claim();
     [[nodiscard]] Error explained(Error error) const;
     /// All keys of the round.
     [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout);
@@ -99,7 +99,7 @@ class ContextBody {
     /// What they carry is the whole model, and is sent beside training: encrypted wherever there is a key.
     [[nodiscard]] WireSecurity of_host_groups() const { return {.key = security.key, .encrypts = true}; }
     Result<void> open_flight_record();
-    Result<void> meet(const ContextOptions& options);
+    Result<void> meet();
     Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
 
   private:

@@ -70,14 +70,15 @@ class ProductOnGpu {
     /// Multiplies `count` times, at most batch_max, and counts wrong checksums.
     Result<Seconds> multiply(TestDevice& device, std::uint64_t count) {
         const auto items = kernel_.items();
-        const auto took = MUSTER_TRY(timed(device, [&]() -> Result<void> {
+        const auto launch_all = [&]() -> Result<void> {
             for (std::uint64_t i = 0; i < count; ++i) {
                 auto kernel = kernel_;
                 kernel.sums = sums_.template as<std::uint64_t>() + i * items;
                 MUSTER_TRY(launch(device, kernel));
             }
             return {};
-        }));
+        };
+        const auto took = MUSTER_TRY(timed(device, launch_all));
         MUSTER_TRY(device.copy(sums_on_host_.data(), sums_.template as<void>(), count * items * sizeof(std::uint64_t)));
         MUSTER_TRY(device.finish());
         for (std::uint64_t i = 0; i < count; ++i) {
