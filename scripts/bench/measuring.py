@@ -134,6 +134,14 @@ def family(root):
     return found
 
 
+def noted_steps(path):
+    """(number, pid, time) of the whole lines that a rank has written so far, one for each step."""
+    with contextlib.suppress(OSError):
+        rows = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [(int(number), int(pid), float(at)) for number, pid, at in rows]
+    return []
+
+
 def pss_kib(pid):
     """Memory of a process, with its share of what it has in common with others."""
     return int(re.search(r"^Pss: +(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)[1])

@@ -36,7 +36,7 @@ constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
 constexpr Duration small_enough = 300ms, small_enough_by_address = 100ms;
 /// No further message begins so near to the end of the test.
 constexpr Duration last_message = 400ms;
-/// Two calls of the kernel and one message fit into it, also where one is lost. A cut network takes several such tests.
+/// Long enough for the kernel to call twice, and for one message. A cut network takes several such tests.
 constexpr Duration pair_limit_by_address = 1500ms;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
@@ -106,6 +106,7 @@ long mean_of_parts(const std::vector<long>& times) {
 
 PairResult measure(const PairTerms& terms, const std::string& name, Instant begin, Duration limit) {
     const auto deadline = begin + limit;
+    const bool is_judged = terms.address.empty();
     const auto failed = [](std::string_view stage, const Error& error) {
         return PairResult{.passed = false, .why = cat(stage, ": ", error.context)};
     };
@@ -123,7 +124,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant begi
     const EndAt end(**pair, deadline, limit);
     constexpr std::string_view no_small = "connected, but small messages do not pass";
     PairResult result;
-    const auto small_end = Clock::now() + (terms.address.empty() ? small_enough : small_enough_by_address);
+    const auto small_end = Clock::now() + (is_judged ? small_enough : small_enough_by_address);
     auto times = repeat(**pair, small_count, small_repeats, [&] { return Clock::now() < small_end; });
     if (!times) return failed(no_small, times.error());
     const auto middle = times->begin() + static_cast<std::ptrdiff_t>(times->size() / 2);
@@ -135,17 +136,15 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant begi
 
     const auto before = sent_segments();
     std::vector<std::int64_t> rates;
-    const bool is_judged = terms.address.empty();
     constexpr std::string_view no_large =
         "small messages pass, but large ones do not: full packets are lost (MTU), or the path is very slow";
     auto large_count = is_judged ? large_count_max : large_count_by_address * size;
-    bool only_parts = false;
     if (is_judged && size > 2) {
         const auto chosen = large_count_of_group(**pair, result.latency_us);
         if (!chosen) return failed(no_large, chosen.error());
-        only_parts = *chosen < large_count;
         large_count = *chosen;
     }
+    const bool only_parts = is_judged && large_count < large_count_max;
     const auto large_begin = Clock::now();
     const auto large = repeat(**pair, large_count, is_judged ? large_repeats_max : 1, [&] {
         const auto sent = sent_since(before, sent_segments());

@@ -9,7 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
-from measuring import Failed, Launched, family, musterd, wait_for
+from measuring import Failed, Launched, family, musterd, noted_steps, wait_for
 
 LEASE_S = 2
 RANK = 1  # of the lost node. On one host a stopped rank 0 would keep the checkpoint directory (CHECKPOINT.md, "Who may write").
@@ -42,11 +42,7 @@ class Steps:
         self.folder = Path(folder)
 
     def since(self, rank, at):
-        with contextlib.suppress(OSError):
-            lines = (self.folder / str(rank)).read_text().splitlines(keepends=True)
-            rows = [line.split() for line in lines if line.endswith("\n")]
-            return [(int(pid), float(when)) for _, pid, when in rows if float(when) > at]
-        return []
+        return [(pid, when) for _, pid, when in noted_steps(self.folder / str(rank)) if when > at]
 
     def first(self, lost_at, dead):
         """The first step of each rank in the next round; None before all have done one. A survivor does none without its peer."""

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from measuring import Failed, Launched, clean_environment, wait_for
+from measuring import Failed, Launched, clean_environment, noted_steps, wait_for
 
 # Serves until its stdin is closed.
 LIGHTHOUSE = """
@@ -91,11 +91,7 @@ class Peer:
 
     def rows(self, rank, after=0.0):
         """(participants, pid, time) of each step."""
-        with contextlib.suppress(OSError):
-            lines = (self.folder / str(rank)).read_text().splitlines(keepends=True)
-            fields = [line.split() for line in lines if line.endswith("\n")]
-            return [(int(count), int(pid), float(at)) for count, pid, at in fields if float(at) > after]
-        return []
+        return [row for row in noted_steps(self.folder / str(rank)) if row[2] > after]
 
     def wait(self, what, condition):
         def found():
