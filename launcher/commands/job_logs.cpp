@@ -89,6 +89,13 @@ void JobLogs::meet(const JobAgents& job) {
     }
     if (!nodes_.empty()) request_.last.reset();  // All that a node prints from now on is wanted.
     if (nodes_.size() > 2 * nodes_max) forget_gone(job);
+    if (job.is_over && job.round && !request_.round) note_missed_round(*job.round);
+}
+
+/// The job's last round may have ended before it was seen that it began.
+void JobLogs::note_missed_round(std::uint64_t last) {
+    if (std::ranges::any_of(nodes_, [&](const auto& one) { return one.second.round == last; })) return;
+    for (auto& [incarnation, node] : nodes_) node.is_cut_off |= node.round_is_over;
 }
 
 /// A job whose agents are started again and again. Those that wait for a round go on in their files later.

@@ -92,6 +92,7 @@ class JobLogs {
     void connect(Node& node, const JobAgents::Agent& agent);
     LogOrder::NodeId order_for(Node& node);
     void forget_gone(const JobAgents& job);
+    void note_missed_round(std::uint64_t last);
     bool take(Node& node, agent::LogMessage message);
     void ended(Node& node, const std::string& why);
     void tell(Node& node, const std::string& why);

@@ -190,8 +190,11 @@ std::string Server::daemon_json(Instant now) const {
 std::optional<std::string> Server::agents_json(const std::string& job, Instant now) const {
     for (const auto* one : jobs())
         if (one->id() == job) return rendezvous::agents_json(*one);
-    if (past().find(job, now) == nullptr) return std::nullopt;
-    return text_of({{"nodes", nlohmann::json::array()}, {"over", true}});
+    const auto* found = past().find(job, now);
+    if (found == nullptr) return std::nullopt;
+    nlohmann::json out{{"nodes", nlohmann::json::array()}, {"over", true}};
+    if (found->round != no_round) out["round"] = found->round;
+    return text_of(out);
 }
 
 JobPieces Server::job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {

@@ -39,6 +39,12 @@ def ranks_with_stacks(shown):
     return ranks
 
 
+def is_connected(port):
+    """Somebody on this host is connected to this port."""
+    lines = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]]
+    return any(words[3] == "01" and words[2].endswith(f":{port:04X}") for words in lines)
+
+
 def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -298,6 +304,7 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
     FOLLOWED = ('for i in $(seq 200); do echo "round $MUSTER_ROUND rank $RANK line $i"; done; '
                 'if test $MUSTER_ROUND = 0; then while ! test -e "$READY.go"; do sleep 0.01; done; '
                 'for i in $(seq 200); do echo "end of round 0 rank $RANK line $i"; done; test $RANK = 0 && exit 3; exec sleep 600; fi; '
+                'while ! test -e "$READY.more"; do sleep 0.01; done; echo "round 1 rank $RANK line 201"; '
                 'while ! test -e "$READY.done"; do sleep 0.01; done')
 
     def test_follow_goes_on_through_a_restart_without_a_line_missing_or_twice(self):
@@ -311,18 +318,42 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             def shown():
                 return sorted(line.removeprefix("~") for line in following.out.read_text().splitlines())
 
-            def lines_of(round_number):
-                return sorted(f"[{rank}]: round {round_number} rank {rank} line {i + 1}" for rank in range(4) for i in range(200))
+            def lines_of(round_number, count=200):
+                return sorted(f"[{rank}]: round {round_number} rank {rank} line {i + 1}" for rank in range(4) for i in range(count))
+
+            def is_in_round_1():
+                page = agents(job)
+                return page.get("round") == 1 and len(page["nodes"]) == 2 and all(is_connected(node["port"]) for node in page["nodes"])
 
             wait_for("round 0", lambda: all(list(folder.rglob("stdout.log")) for folder in folders), deadline=120)
             following = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
             wait_for("the lines of round 0", lambda: shown() == lines_of(0), deadline=120)
             (job.directory / "follow.go").touch()
-            wait_for("the lines of round 1", lambda: set(lines_of(1)) <= set(shown()), deadline=120)
+            # The last look at round 0 may show the first lines of round 1: only what comes later is of its own connection.
+            wait_for("the connections of round 1", is_in_round_1, deadline=120)
+            (job.directory / "follow.more").touch()
+            wait_for("the lines of round 1", lambda: set(lines_of(1, 201)) <= set(shown()), deadline=120)
             (job.directory / "follow.done").touch()
             for process in (*nodes, following):
                 job.expect_exit(process, 0, deadline=120)
             self.assertEqual(shown(), sorted(logs(job, *folders, "--all").stdout.splitlines()))
+
+    def test_a_last_round_that_was_over_before_it_was_seen_is_not_passed_over_in_silence(self):
+        with Job() as job:
+            job.daemon()
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                             f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--log-dir", job.directory / "node", "-r", 3,
+                             "--no-python", "sh", "-c", self.LAST_WORDS, READY=str(job.directory / "words"))
+            wait_for("round 0", lambda: list(job.directory.rglob("stdout.log")), deadline=120)
+            following = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
+            wait_for("first line", lambda: "is here" in following.out.read_text(), deadline=120)
+            os.kill(following.pid, signal.SIGSTOP)
+            (job.directory / "words.go").touch()
+            job.expect_exit(node, 3, deadline=120)
+            os.kill(following.pid, signal.SIGCONT)
+            job.expect_exit(following, 1, deadline=120)
+            self.assertIn("the job is over; the last lines of 1 node may be missing; muster logs DIR shows the files\n",
+                          following.err.read_text())
 
     # Nothing comes between the last lines and the end of the round.
     LAST_WORDS = ('echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.01; done; test $RANK = 0 || exec sleep 600; '
