@@ -44,17 +44,17 @@ class Between:
             begin = launcher.recv(10, socket.MSG_WAITALL)
             if self.older and begin[:2] == b"\xb5\x01":
                 begin = begin[:6] + (int.from_bytes(begin[6:], "little") - 1).to_bytes(4, "little")
-            daemon.sendall(begin)
             self.said.append(bytearray(begin))
+            daemon.sendall(begin)
             self.pour(launcher, daemon, self.said[-1])
 
     @staticmethod
     def pour(source, sink, said=None):
         with contextlib.suppress(OSError):
             while piece := source.recv(65536):
-                sink.sendall(piece)
                 if said is not None:
-                    said += piece
+                    said += piece  # before anybody acts on it
+                sink.sendall(piece)
             sink.shutdown(socket.SHUT_WR)
 
     def join(self):
