@@ -35,6 +35,11 @@ struct StoreClient::Impl {
     Result<void> exchange(const Request& request, Instant until) {
         if (store.core.progress() == StoreClientCore::Progress::failed) return named(request, store.core.error());
         if (auto fits = check_limits(request); !fits) return named(request, fits.error());
+        if (store.core.is_cancelling()) {
+            // A store that stood still has not yet acknowledged the end of the last call's wait.
+            const auto ended = run_exchange(store.socket, store.core, {}, until);
+            if (store.core.progress() != StoreClientCore::Progress::expired) return named(request, ended.error());
+        }
         const auto bytes = store.core.request(request);
         if (auto done = run_exchange(store.socket, store.core, bytes, until); !done)
             return named(request, done.error());

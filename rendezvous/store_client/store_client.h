@@ -3,11 +3,11 @@
 // Keys and values are bytes. PyTorch's TCPStore clients see the same keys ("/" precedes each on the wire).
 //
 // Every call has a deadline: `timeout` from its start, or the options' default. After the deadline the call fails with
-// Every call has a deadline: `timeout` from its start, or the options' default. After the deadline the call fails with
-// timed_out; a wait is cancelled on the server, and the client stays usable. After any other failure of the connection,
-// every later call returns the first failure. Nothing is ever sent twice, because c10d does not report which requests
-// took effect. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys per call. A call beyond a limit fails with
-// limit_exceeded before anything is sent (a server would close the connection without a reason).
+// timed_out. A wait is then cancelled on the server, which the call awaits for a second at most and the next call for
+// as long as it has: the client stays usable also where the server stands still. After any other failure of the
+// connection, every later call returns the first failure. Nothing is ever sent twice, because c10d does not report
+// which requests took effect. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys per call. A call beyond a limit
+// fails with limit_exceeded before anything is sent (a server would close the connection without a reason).
 //
 // Not thread-safe. A second client is a second connection.
 #pragma once

@@ -16,7 +16,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How long the server has to acknowledge the cancellation of a wait. It has nothing else to do.
+// How long a call waits for the server to acknowledge the cancellation of its wait. A server that stands still for
+// longer is waited for by the next call.
 constexpr Duration cancel_timeout = 1s;
 
 Result<OpenStore> open_with(const SocketAddress& address, StoreClientCore::Greeting greeting, Instant deadline) {
@@ -52,6 +53,8 @@ Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::st
             progress = core.receive(*received);
         } else if (received.error().code == Errc::timed_out) {
             const auto cancel = core.timed_out();
+            if (core.is_cancelling() && cancel.empty())
+                return Error{Errc::timed_out, "the store has not answered in time"};
             deadline = steady_clock::now() + cancel_timeout;
             if (auto sent = socket.send(cancel, deadline); !sent) core.fail(sent.error());
             progress = core.progress();

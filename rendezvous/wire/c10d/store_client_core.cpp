@@ -151,7 +151,7 @@ StoreClientCore::Progress StoreClientCore::advance() {
 }
 
 std::string StoreClientCore::timed_out() {
-    if (progress_ != Progress::more) return {};
+    if (progress_ != Progress::more || is_cancelling()) return {};
     if (state_ != State::replying || !is_wait(operation_) || !input_.empty()) {
         fail({Errc::timed_out, cat("no answer to ", name(operation_), " in time")});
         return {};

@@ -7,7 +7,9 @@
 //   open()        the first bytes: VALIDATE, PING, and a CHECK that only our server answers with "ready"
 //   request()     the bytes of one request; done at once if it has no answer
 //   receive()     received bytes; done when the reply is complete
-//   timed_out()   the deadline passed: CANCEL_WAIT for a wait, the end of the connection for anything else
+//   timed_out()   the deadline passed: CANCEL_WAIT for a wait, the end of the connection for anything else; a store
+//   that
+//                 does not acknowledge CANCEL_WAIT soon may do so before the next request()
 //
 // After Progress::failed the connection is unusable: close it; error() has the reason.
 #pragma once
@@ -52,8 +54,11 @@ class StoreClientCore {
     Progress receive(std::string_view bytes);
 
     /// The deadline of the exchange has passed. For WAIT, BARRIER and WAIT_GET: what to send so that the server forgets
-    /// the wait; go on with receive() until `expired`, for a short time. Empty: it failed, or a second deadline passed.
+    /// the wait; go on with receive() until `expired`, which may take until the next request(). Empty: it failed, or
+    /// the server has not acknowledged that yet (is_cancelling).
     std::string timed_out();
+    /// CANCEL_WAIT was sent, and is not acknowledged.
+    [[nodiscard]] bool is_cancelling() const { return state_ == State::cancelling || state_ == State::late_stop; }
 
     /// The connection ended.
     void closed(std::string_view why);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <future>
 #include <thread>
 
 #include "rendezvous/servers/round_store.h"
@@ -92,6 +93,25 @@ TEST_CASE("A wait that times out says so, and the client goes on") {
         CHECK(failure.context.find("127.0.0.1 port ") != std::string::npos);
     }
     CHECK(client.add("n", 1).value() == 1);
+}
+
+TEST_CASE("A store that stands still loses no client whose wait ends meanwhile") {
+    RunningStore store;
+    auto client = store.client();
+    std::promise<void> stands, goes_on;
+    store.loop.post([&] {
+        stands.set_value();
+        goes_on.get_future().wait();
+    });
+    stands.get_future().wait();
+    CHECK(client.get("never", 30ms).error().code == Errc::timed_out);
+    const auto late = client.set("k", "v", 30ms);
+    goes_on.set_value();
+    REQUIRE_FALSE(late.has_value());
+    CHECK(late.error().code == Errc::timed_out);
+    CHECK(late.error().context.find("has not answered in time") != std::string::npos);
+    CHECK(client.set("k", "v").has_value());
+    CHECK(client.get("k").value() == "v");
 }
 
 TEST_CASE("A waiting get ends when another client sets the key") {

@@ -99,14 +99,25 @@ TEST_CASE("A wait that times out is called off, also when its answer crosses the
     CHECK(core.reply().number == 3);
 }
 
-TEST_CASE("A server that does not acknowledge the cancellation, or any plain request, is given up") {
+TEST_CASE("A server that acknowledges the cancellation late loses nothing") {
     auto core = opened(true);
-    core.request(with_keys(Operation::wait, {"/a"}));
-    core.timed_out();
-    CHECK(core.timed_out().empty());
-    CHECK(core.progress() == Progress::failed);
-    CHECK(core.error().code == Errc::timed_out);
+    for (const auto& late : {canceled, stop + blob("v") + canceled}) {
+        core.request(with_keys(Operation::wait_get, {"/a"}));
+        CHECK(core.timed_out() == cancel);
+        for (const char byte : late) {
+            CHECK(core.is_cancelling());
+            CHECK(core.timed_out().empty());
+            CHECK(core.progress() == Progress::more);
+            core.receive({&byte, 1});
+        }
+        CHECK(core.progress() == Progress::expired);
+        CHECK_FALSE(core.is_cancelling());
+    }
+    core.request(with_key(Operation::num_keys, ""));
+    CHECK(core.receive(i64(3)) == Progress::done);
+}
 
+TEST_CASE("A server that does not answer a plain request is given up") {
     auto plain = opened(false);
     plain.request(with_key(Operation::get, "/a"));
     CHECK(plain.timed_out().empty());
