@@ -114,7 +114,7 @@ void ClientCore::settle_connect_deadline(Instant now) {
         // A node that has reached the daemon needs no advice about name and port, but a rendezvous that survives a
         // host.
         const auto advice = now >= lost_while_joining_at() ? std::string(what_would_help()) : lines_.hint();
-        give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state(), advice));
+        give_up(cat("no round within ", describe(owed_until() - joining_since_), ": ", lines_.state(), advice));
     } else
         give_up(cat(describe(endpoint()), " did not report the end of the job", what_would_help()));
 }

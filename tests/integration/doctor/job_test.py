@@ -147,7 +147,7 @@ class Preflight(unittest.TestCase):
             job.expect_exit(launcher, 75)
             said = launcher.err.read_text()
             self.assertIn("preflight: could not look: nodes: ", said)
-            self.assertRegex(said, r"no round within 2(\.\d+)? s")
+            self.assertIn("no round within 2 s: ", said)
 
     def test_a_stop_while_links_are_tested_leaves_nothing(self):
         with Job() as job:
