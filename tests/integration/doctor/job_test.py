@@ -16,6 +16,7 @@ from sick_node import silent_disk  # noqa: E402
 GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-a;GPU-b"}
 SICK = {**GPUS, "FAKE_NVML_HEALTH": "1 rows-failed 1"}
 FAST = ("--lease", 10)  # nothing here is about a lost node
+UNTIL_DONE = "until [ -e done ]; do sleep 0.01; done"
 UNSHARE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 
@@ -29,20 +30,26 @@ class Preflight(unittest.TestCase):
     def launch(self, job, *options, worker="true", **environment):
         return job.spawn("muster", *options, "--no-python", "/bin/sh", "-c", worker, **environment)
 
+    def looked(self, job, *options, **environment):
+        """What a launcher said, and its events; its worker ends after all looks at the node."""
+        done, events = job.directory / "done", job.directory / "events.jsonl"
+        done.unlink(missing_ok=True)
+        events.unlink(missing_ok=True)
+        launcher = self.launch(job, "--events", events, *options, worker=UNTIL_DONE, **environment)
+        wait_for("the verdict", lambda: events.exists() and "muster.doctor.verdict.v1" in events.read_text())
+        done.touch()
+        self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
+        return launcher.err.read_text(), [json.loads(line) for line in events.read_text().splitlines()]
+
     def test_a_fault_of_the_node_is_logged_and_the_job_goes_on(self):
         with Job() as job:
-            done, events = job.directory / "done", job.directory / "events.jsonl"
-            launcher = self.launch(job, "--events", events, worker=f'until [ -e "{done}" ]; do sleep 0.01; done', **SICK)
-            said = launcher.err.read_text
-            wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (0000:e1:00.0, GPU-b): a row" in said())
-            done.touch()
-            self.assertEqual(launcher.wait(60), 0, said())
-            self.assertEqual(without_slow_looks(said()).count("preflight:"), 1, said())
-            told = [json.loads(line) for line in events.read_text().splitlines()]
+            said, told = self.looked(job, **SICK)
+            self.assertIn("preflight: critical: gpu-remapped-rows: GPU 1 (0000:e1:00.0, GPU-b): a row", said)
+            self.assertEqual(without_slow_looks(said).count("preflight:"), 1, said)
             finding, = [one for one in told if "gpu-remapped-rows" in one["data"]["text"]]
             self.assertEqual((finding["type"], finding["data"]["check"], finding["data"]["level"]),
                              ("muster.doctor.check.v1", "gpu-remapped-rows", "critical"))
-            self.assertIn(finding["data"]["text"], said())
+            self.assertIn(finding["data"]["text"], said)
             verdict, = [one["data"] for one in told if one["type"] == "muster.doctor.verdict.v1"]
             self.assertEqual(verdict["level"], "critical")
             self.assertIn("preflight: 1 critical", verdict["text"])
@@ -51,12 +58,10 @@ class Preflight(unittest.TestCase):
         with Job() as job:
             limits = job.directory / "limits"
             limits.write_text("gpu-count = 3\n")
-            skipped = self.launch(job, "--preflight-skip=gpu-remapped-rows,kernel-log", worker="sleep 1.5", **SICK)
-            other = self.launch(job, "--preflight-limits", limits, worker="sleep 1.5", **GPUS)
-            for launcher in (skipped, other):
-                self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
-            self.assertEqual(without_slow_looks(skipped.err.read_text()), "")
-            self.assertIn("preflight: critical: gpu-count: ", other.err.read_text())
+            said, _ = self.looked(job, "--preflight-skip=gpu-remapped-rows,kernel-log", **SICK)
+            self.assertEqual(without_slow_looks(said), "")
+            said, _ = self.looked(job, "--preflight-limits", limits, **GPUS)
+            self.assertIn("preflight: critical: gpu-count: ", said)
             limits.write_text("gpu-counts = 3\n")
             for words, sentence in ((("--preflight-skip", "gpu-row"), "--preflight-skip: there is no check 'gpu-row'"),
                                     (("--preflight-limits", limits), "line 1: there is no limit 'gpu-counts'; the nearest is gpu-count"),
@@ -87,7 +92,8 @@ class Preflight(unittest.TestCase):
 
     def test_off_looks_at_nothing(self):
         with Job() as job:
-            launcher = self.launch(job, "--preflight=off", worker="sleep 1.5", **SICK)
+            launcher = self.launch(job, "--preflight=off", worker=UNTIL_DONE, **SICK)
+            self.looked(job, **SICK)  # begins later, and takes as long as its own looks would
             self.assertEqual(launcher.wait(60), 0)
             self.assertNotIn("preflight", launcher.err.read_text())
             wrong = self.launch(job, "--preflight=all")
@@ -175,9 +181,8 @@ class Preflight(unittest.TestCase):
 
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
-            launcher = self.launch(job, worker="sleep 1.5", **GPUS)
-            self.assertEqual(launcher.wait(60), 0)
-            self.assertEqual(without_slow_looks(launcher.err.read_text()), "")
+            said, _ = self.looked(job, **GPUS)
+            self.assertEqual(without_slow_looks(said), "")
 
 
 class HealthCheck(unittest.TestCase):
