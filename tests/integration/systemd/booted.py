@@ -167,11 +167,9 @@ class Systemd:
 
     def remove(self, group):
         """True when it is gone, with all groups below it."""
-        for path in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
+        for path, *_ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):
-                path.rmdir()
-        with contextlib.suppress(OSError):
-            group.rmdir()
+                os.rmdir(path)
         return not group.exists()
 
     def first_process(self):
