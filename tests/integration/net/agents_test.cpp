@@ -10,6 +10,7 @@
 #include "rendezvous/client/client.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/servers/round_store.h"
+#include "tests/integration/net/quiet_port.h"
 #include "tests/integration/net/running_daemon.h"
 
 using namespace muster;
@@ -61,19 +62,6 @@ class Agent {
         config.join_timeout = join_timeout;
         return config;
     }
-};
-
-/// A port of loopback where nobody listens, and which the kernel gives to nobody else. A listener may still take it.
-class QuietPort {
-  public:
-    explicit QuietPort(boost::asio::io_context& io) : socket_(io, boost::asio::ip::tcp::v4()) {
-        socket_.set_option(boost::asio::socket_base::reuse_address(true));
-        socket_.bind({boost::asio::ip::address_v4::loopback(), 0});
-    }
-    [[nodiscard]] std::uint16_t number() const { return socket_.local_endpoint().port(); }
-
-  private:
-    boost::asio::ip::tcp::socket socket_;
 };
 
 template <class Condition>
@@ -149,7 +137,7 @@ TEST_CASE("two agents join over real sockets, are assigned, succeed, and the job
 
 TEST_CASE("a daemon that starts later than its agents is found") {
     boost::asio::io_context io;
-    const QuietPort held(io);
+    const QuietPort held;
     const auto port = held.number();
     Agent first(io, {"127.0.0.1", port}, 1);
     Agent second(io, {"127.0.0.1", port}, 2);
@@ -166,8 +154,9 @@ TEST_CASE("a daemon that starts later than its agents is found") {
 TEST_CASE("agents come back to a daemon that was restarted, and their round goes on") {
     boost::asio::io_context io;
     EventLoop loop;
-    auto daemon = open_daemon(loop, 0);
-    const std::uint16_t port = daemon->port();
+    const QuietPort held;
+    const auto port = held.number();
+    auto daemon = open_daemon(loop, port);
     loop.start_thread();
     ClientConfig quiet;
     quiet.lease = 50s;  // a heartbeat every ten seconds
@@ -248,8 +237,9 @@ TEST_CASE("agents with the job's key join, succeed and leave over TLS") {
 
 TEST_CASE("agents come back over TLS to a daemon that was started again") {
     EventLoop loop;
-    auto daemon = open_daemon(loop, 0, with_secret("ours"), "127.0.0.1");
-    const auto port = daemon->port();
+    const QuietPort held;
+    const auto port = held.number();
+    auto daemon = open_daemon(loop, port, with_secret("ours"), "127.0.0.1");
     loop.start_thread();
     boost::asio::io_context io;
     Agent first(io, {"127.0.0.1", port}, 1, 600s, over_tls("ours"));
@@ -299,8 +289,9 @@ TEST_CASE("a port that closes at the first word of TLS is named, and tried until
 TEST_CASE("agents of a round that come upon a daemon of another secret go to the next address of their own") {
     const bool speaks_tls = GENERATE(false, true);
     EventLoop loop;
-    auto daemon = open_daemon(loop, 0, with_secret("ours"), "127.0.0.1");
-    const auto port = daemon->port();
+    const QuietPort held;
+    const auto port = held.number();
+    auto daemon = open_daemon(loop, port, with_secret("ours"), "127.0.0.1");
     loop.start_thread();
     boost::asio::io_context io;
     ClientConfig known = speaks_tls ? over_tls("ours") : ClientConfig{};
@@ -331,7 +322,7 @@ TEST_CASE("a name that does not resolve ends in RendezvousLost, which says the n
 
 TEST_CASE("a port where nobody listens ends in RendezvousLost, which says what was tried") {
     boost::asio::io_context io;
-    const QuietPort port(io);
+    const QuietPort port;
     Agent agent(io, {"127.0.0.1", port.number()}, 1, 1s);
     agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));

@@ -10,6 +10,7 @@
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
+#include "tests/integration/net/quiet_port.h"
 #include "tests/integration/net/tls_socket.h"
 #include "tests/support/catch.h"
 
@@ -69,16 +70,17 @@ TEST_CASE("ports with one budget of memory take no more together than it has") {
 TEST_CASE("a key of one round cannot be read in the next, also not on the same port") {
     EventLoop loop;
     loop.start_thread();
-    auto store = open_store(loop);
-    const auto port = store->port();
+    const QuietPort held;
+    const auto port = held.number();
+    RoundStoreConfig config;
+    config.listen.ports = {port, port};
+    auto store = open_store(loop, config);
     {
         const PlainSocket worker("127.0.0.1", port);
         worker.send(c10d_bytes::validate + c10d_bytes::set("/k", "old") + c10d_bytes::get("/k"));
         REQUIRE(worker.receive(11) == c10d_bytes::text("old"));
     }
     store.reset();
-    RoundStoreConfig config;
-    config.listen.ports = {port, port};
     store = open_store(loop, std::move(config));
     const PlainSocket worker("127.0.0.1", port);
     worker.send(c10d_bytes::validate + c10d_bytes::get("/k"));

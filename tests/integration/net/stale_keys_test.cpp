@@ -4,6 +4,7 @@
 
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
+#include "tests/integration/net/quiet_port.h"
 #include "tests/integration/net/running_daemon.h"
 
 using namespace muster;
@@ -105,15 +106,13 @@ TEST_CASE("in a thousand rounds with a store each, on one port, no key of the ro
     EventLoop loop;
     loop.start_thread();
     RoundStoreConfig config;
-    // Below the ports of outgoing connections and of other tests, one of which could take it between two rounds.
-    config.listen.ports = {14'000, 14'999};
+    const QuietPort held;
+    const auto port = held.number();
+    config.listen.ports = {port, port};
     KeyWorkers workers;
-    std::uint16_t port = 0;
     for (int round = 0; round < round_count; ++round) {
         auto store = RoundStore::open(loop, config);
         REQUIRE(store.has_value());
-        if (round == 0) port = (*store)->port();
-        config.listen.ports = {port, port};
         workers.begin_round(port, round);
     }
 }

@@ -11,6 +11,7 @@
 #include "rendezvous/store_client/store_client.h"
 #include "rendezvous/wire/c10d/relay.h"
 #include "tests/integration/net/plain_socket.h"
+#include "tests/integration/net/quiet_port.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -21,7 +22,7 @@ namespace {
 struct RelayedStore {
     /// With the config's key the store has a door, and the relay comes through it.
     explicit RelayedStore(StoreRelayConfig config_ = {})
-        : store(open_store(loop, config_.key)), config(std::move(config_)) {
+        : store(open_store(loop, config_.key, held.number())), config(std::move(config_)) {
         config.store = {"127.0.0.1", store->port()};
         relay = StoreRelay::open(loop, config).value();
         loop.start_thread();
@@ -30,8 +31,9 @@ struct RelayedStore {
         relay.reset();
         store.reset();
     }
-    static std::unique_ptr<RoundStore> open_store(EventLoop& loop, const std::string& key) {
+    static std::unique_ptr<RoundStore> open_store(EventLoop& loop, const std::string& key, std::uint16_t port = 0) {
         RoundStoreConfig config;
+        config.listen.ports = {port, port};
         config.waits = true;
         auto store = RoundStore::open(loop, std::move(config)).value();
         REQUIRE(store->serve({.clients = {}, .key = key}).has_value());
@@ -49,6 +51,7 @@ struct RelayedStore {
         return socket;
     }
 
+    const QuietPort held;  // for a later store as well
     EventLoop loop;
     std::unique_ptr<RoundStore> store;
     StoreRelayConfig config;
@@ -132,17 +135,10 @@ TEST_CASE("The store's end is the end of every client of a relay; a later store 
     auto before = node.client();
     const auto parked = node.waiting("/never");
     const PlainSocket silent("127.0.0.1", node.relay->port());
-    const auto port = node.store->port();
     node.store.reset();
     CHECK(parked.closed_by_peer());
     CHECK(before.add("n", 1).has_error());
-    RoundStoreConfig config;
-    config.listen.ports = {port, port};
-    auto later = RoundStore::open(node.loop, config);
-    // Somebody's outgoing connection may have that port just now.
-    const auto deadline = std::chrono::steady_clock::now() + 60s;
-    while (!later && std::chrono::steady_clock::now() < deadline) later = RoundStore::open(node.loop, config);
-    node.store = std::move(later).value();
+    node.store = RelayedStore::open_store(node.loop, {}, node.held.number());
     CHECK(node.client().add("n", 1).value() == 1);
     silent.send(c10d_bytes::validate + c10d_bytes::ping());
     CHECK(silent.receive(4) == c10d_bytes::pong);
