@@ -279,7 +279,7 @@ TEST_CASE("a port that closes at the first word of TLS is named, and tried until
         });
     };
     accept();
-    Agent agent(io, {"127.0.0.1", port.local_endpoint().port()}, 1, 1s, over_tls("ours"));
+    Agent agent(io, {"127.0.0.1", port.local_endpoint().port()}, 1, 4s, over_tls("ours"));
     agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
     INFO(agent.lost);
@@ -323,7 +323,7 @@ TEST_CASE("a name that does not resolve ends in RendezvousLost, which says the n
 TEST_CASE("a port where nobody listens ends in RendezvousLost, which says what was tried") {
     boost::asio::io_context io;
     const QuietPort port;
-    Agent agent(io, {"127.0.0.1", port.number()}, 1, 1s);
+    Agent agent(io, {"127.0.0.1", port.number()}, 1, 4s);
     agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
     INFO(agent.lost);
