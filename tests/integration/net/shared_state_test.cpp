@@ -1,4 +1,5 @@
 // A daemon whose state is shared with others: it serves agents while it leads, and sends them on while it does not.
+#include <atomic>
 #include <thread>
 
 #include "rendezvous/base/text/text.h"
@@ -27,7 +28,7 @@ class ScriptedState final : public StateStore {
 
     bool keeps = true;
     bool speaks = true;
-    std::size_t record_count = 0;
+    std::atomic<std::size_t> record_count = 0;  // read by the test's thread
 };
 
 struct SharedDaemon {
