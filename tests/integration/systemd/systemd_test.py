@@ -79,7 +79,7 @@ class Units(DaemonUnits, Booted):
         unit = self.job("root", ALONE, start=False, allow_root=False)
         self.systemd.systemctl("start", unit, check=False)
         self.assertEqual(self.systemd.show(unit, "ActiveState", "ExecMainStatus", "NRestarts"), ["failed", "78", "0"])
-        said = [record["MESSAGE"] for record in self.records(_SYSTEMD_UNIT=unit, SYSLOG_IDENTIFIER="muster")]
+        said = [record["MESSAGE"] for record in self.records(_PID=self.systemd.show(unit, "ExecMainPID"), SYSLOG_IDENTIFIER="muster")]
         self.assertEqual(len(said), 1, said)
         self.assertIn("would run workers as root; set User= in a drop-in", said[0])
         # A user in a drop-in, and a root shell beside any unit, need no word.
@@ -109,7 +109,7 @@ class Units(DaemonUnits, Booted):
         second = self.job(other, conf + "rdzv-id = same\n", start=False)
         self.systemd.systemctl("start", second, check=False)
         self.assertEqual(self.systemd.show(second, "ActiveState", "ExecMainStatus"), ["failed", "78"])
-        said = [record["MESSAGE"] for record in self.records(_SYSTEMD_UNIT=second, SYSLOG_IDENTIFIER="muster")]
+        said = [record["MESSAGE"] for record in self.records(_PID=self.systemd.show(second, "ExecMainPID"), SYSLOG_IDENTIFIER="muster")]
         self.assertEqual(len(said), 1, said)
         self.assertIn(f"job 'same' runs on this host already, in process {self.main_pid(first)} of {first}", said[0])
         self.until_workers(first)
