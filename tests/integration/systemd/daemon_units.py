@@ -7,14 +7,12 @@ import unittest
 import booted
 from units_case import STAYING
 
-# Asks the daemon again and again; says how often it was refused, and how often it got no answer.
+# Asks the daemon until the end of its input; says when it has asked once, and at the end how often it was refused, and how
+# often it got no answer.
 ASK = """
-import socket, sys, time
-refused = unanswered = 0
-end = time.monotonic() + float(sys.argv[1])
-asked = False
-while not asked or time.monotonic() < end:
-    asked = True
+import select, socket, sys
+refused = unanswered = asked = 0
+while not asked or not select.select([sys.stdin], [], [], 0)[0]:
     try:
         with socket.create_connection(("127.0.0.1", 29400), 60) as peer:
             peer.sendall(b"GET /healthz HTTP/1.0\\r\\n\\r\\n")
@@ -23,6 +21,8 @@ while not asked or time.monotonic() < end:
         refused += 1
     except OSError:
         unanswered += 1
+    asked += 1
+    if asked == 1: print("asks", flush=True)
 print(refused, unanswered)
 """
 TRY_UNTIL_REFUSED = """
@@ -151,7 +151,8 @@ class DaemonUnits:
 
     def test_no_connection_attempt_is_lost_while_the_daemon_is_started_again(self):
         self.systemd.systemctl("start", "musterd.service")
-        asking = subprocess.Popen(self.systemd.inside("python3", "-c", ASK, "1.5"), stdout=subprocess.PIPE, text=True)
+        asking = subprocess.Popen(self.systemd.inside("python3", "-c", ASK), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(asking.stdout.readline(), "asks\n")
         for _ in range(3):
             self.systemd.systemctl("restart", "musterd.service")
         refused, unanswered = asking.communicate(timeout=180)[0].split()
@@ -197,7 +198,7 @@ class DaemonUnits:
         self.daemon_conf("first-start = yes\n")
         self.systemd.systemctl("reset-failed", "musterd.service", "musterd.socket")
         self.systemd.systemctl("start", "musterd.socket")
-        self.assertEqual(self.systemd.run("python3", "-c", ASK, "0.1").stdout, "0 0\n")
+        self.assertEqual(self.systemd.run("python3", "-c", ASK, stdin="").stdout, "asks\n0 0\n")
         self.systemd.until("its word", lambda: self.systemd.show("musterd.service", "ActiveState", "Result") == ["active", "success"])
 
     def test_the_slices_limits_are_those_of_jobs_and_daemon_together(self):
