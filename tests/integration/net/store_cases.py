@@ -152,7 +152,9 @@ def store_door_etcd(cluster):
                 "this daemon is the leader" in daemon.err.read_text()]
 
     def take_over():
-        leaders()[0].kill()
+        old, = leaders()
+        old.kill()
+        old.wait()  # until then it passes for the leader
         wait_for(cluster, "new leader", lambda: leaders())
 
     wait_for(cluster, "leader", leaders)
