@@ -17,6 +17,7 @@ namespace muster {
 using namespace runtime;
 using test::join_nccl_group;
 using test::NcclSetting;
+using test::publish_wrong;
 using test::RankProcesses;
 using test::run_nccl_ranks;
 using test::sum;
@@ -58,11 +59,8 @@ std::function<NcclSetting(int)> on_rank_1(const std::string& fault, Duration tim
 std::string making_says(const std::vector<std::vector<std::string>>& words,
                         const std::function<NcclSetting(int)>& setting) {
     RankProcesses ranks(static_cast<int>(words.size()), [&](const GroupTerms& group) {
-        const auto wrong =
-            told(join_nccl_group(group, setting(group.rank)), words[static_cast<std::size_t>(group.rank)]);
-        if (wrong.empty()) return 0;
-        [[maybe_unused]] const auto published = group.place->publish(cat("wrong/", group.rank), wrong, no_deadline);
-        return 1;
+        const auto made = join_nccl_group(group, setting(group.rank));
+        return publish_wrong(group, told(made, words[static_cast<std::size_t>(group.rank)]));
     });
     return test::wrong_of(ranks, static_cast<int>(words.size()));
 }
@@ -443,11 +441,7 @@ TEST_CASE("after a failure the same processes meet again, many times, and leave 
         // The stand-in's hubs may take a moment to notice that they are alone.
         return before->left_over_by(std::chrono::steady_clock::now() + 60s);
     };
-    RankProcesses ranks(2, [&](const GroupTerms& group) {
-        const auto wrong = rebuild(group);
-        [[maybe_unused]] const auto published = group.place->publish(cat("wrong/", group.rank), wrong, no_deadline);
-        return wrong.empty() ? 0 : 1;
-    });
+    RankProcesses ranks(2, [&](const GroupTerms& group) { return publish_wrong(group, rebuild(group)); });
     CHECK(test::wrong_of(ranks, 2) == "");
 }
 

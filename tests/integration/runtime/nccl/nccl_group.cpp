@@ -56,6 +56,12 @@ std::string read_published(const RankProcesses& ranks, std::string key) {
     return text.str();
 }
 
+int publish_wrong(const GroupTerms& group, const std::string& wrong) {
+    if (wrong.empty()) return 0;
+    [[maybe_unused]] const auto published = group.place->publish(cat("wrong/", group.rank), wrong, no_deadline);
+    return 1;
+}
+
 std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& lost) {
     // The lost ones may be stopped; they are ended once the others have.
     const auto limit = std::chrono::steady_clock::now() + 100s;
@@ -82,10 +88,7 @@ std::string run_nccl_ranks(int size, const std::function<std::string(Communicato
                            const std::function<NcclSetting(int rank)>& setting, const std::vector<int>& lost) {
     RankProcesses ranks(size, [&](const GroupTerms& group) {
         auto world = join_nccl_group(group, setting(group.rank));
-        const std::string wrong = world ? body(*world, group.rank) : cat("no communicator: ", world.error().context);
-        if (wrong.empty()) return 0;
-        [[maybe_unused]] const auto told = group.place->publish(cat("wrong/", group.rank), wrong, no_deadline);
-        return 1;
+        return publish_wrong(group, world ? body(*world, group.rank) : cat("no communicator: ", world.error().context));
     });
     return wrong_of(ranks, size, lost);
 }

@@ -48,7 +48,10 @@ T call_stand_in(const char* function, Arguments... arguments) {
     return reinterpret_cast<T (*)(Arguments...)>(found)(arguments...);
 }
 
-/// Waits for the ranks' ends, and collects what they published as "wrong/RANK".
+/// Publishes what a rank found wrong, for wrong_of(). Returns the rank's exit code.
+int publish_wrong(const runtime::GroupTerms& group, const std::string& wrong);
+
+/// Waits for the ranks' ends, and collects what they published with publish_wrong().
 std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& lost = {});
 
 /// What a rank published under `key`; empty when it did not.

@@ -18,6 +18,7 @@ namespace muster {
 using namespace runtime;
 using test::join_nccl_group;
 using test::NcclSetting;
+using test::publish_wrong;
 using test::RankProcesses;
 using test::run_nccl_ranks;
 using test::sum;
@@ -84,9 +85,7 @@ TEST_CASE("a rank that dies where a part is made anew, for a library without spl
             }
             Result<void> done = part ? Result<void>() : Result<void>(part.error());
             while (done) done = sum(*world);
-            const auto wrong = told(done, {"rank 1 (pid ", "died"});
-            [[maybe_unused]] const auto published = given.place->publish(cat("wrong/", group.rank), wrong, no_deadline);
-            return wrong.empty() ? 0 : 1;
+            return publish_wrong(given, told(done, {"rank 1 (pid ", "died"}));
         });
         while (!ranks.ended(1)) std::this_thread::sleep_for(1ms);
         CHECK(test::wrong_of(ranks, 3, {1}) == "");
@@ -130,8 +129,7 @@ TEST_CASE("an abort while a child is split off leaves no communicator, thread or
         }
         // The stand-in's hubs may take a moment to notice that they are alone.
         if (before) wrong += before->left_over_by(limit);
-        [[maybe_unused]] const auto published = group.place->publish(cat("wrong/", group.rank), wrong, no_deadline);
-        return wrong.empty() ? 0 : 1;
+        return publish_wrong(group, wrong);
     });
     CHECK(test::wrong_of(ranks, 2) == "");
 }
