@@ -326,11 +326,11 @@ TEST_CASE("a rank whose connections end some time before its process does is nam
 
 TEST_CASE("abort() of one rank ends the others' waits with its words") {
     CHECK(run_nccl_ranks(2, [](Communicator& world, int rank) -> std::string {
-              if (rank == 1) {
-                  world.abort("the data ran out");
-                  return told(sum(world), {"the data ran out"});
-              }
-              return told(sum(world), {"rank 1 (pid ", "the data ran out"});
+              auto done = sum(world);
+              if (rank == 1) world.abort("the data ran out");
+              // Rank 1 may have been quicker with the first one than rank 0, for which that is then the last.
+              if (done) done = sum(world);
+              return told(done, {rank == 0 ? "rank 1 (pid " : "", "the data ran out"});
           }) == "");
 }
 
@@ -374,6 +374,8 @@ TEST_CASE("memory that is given back while an abort goes on is freed after it") 
                   auto memory = world.allocate(4096);
                   if (!memory) return memory.error().context;
                   const Buffer whole{.data = memory->data(), .count = 1024, .type = DataType::f32};
+                  // Both have their memory. A rank that is slow to leave this barrier may learn of the abort in it.
+                  (void)world.run(barrier());
                   Work stuck = world.start(all_reduce(whole, ReduceOp::sum));
                   // Most likely it is stuck on the stream by then; if not, there is nothing to be seen.
                   std::this_thread::sleep_for(50ms);
@@ -381,7 +383,7 @@ TEST_CASE("memory that is given back while an abort goes on is freed after it") 
                   *memory = Memory();
                   return stuck.wait().has_error() ? "" : "the operation ended well";
               },
-              [](int) { return NcclSetting{.fault = "stuck:1"}; }) == "");
+              [](int) { return NcclSetting{.fault = "stuck:2"}; }) == "");
 }
 
 TEST_CASE("an abort that does not return makes the process leave with its own exit code") {
@@ -430,7 +432,10 @@ TEST_CASE("after a failure the same processes meet again, many times, and leave 
             terms.id = cat("round", round);
             auto world = join_nccl_group(terms, {.timeout = 60s});
             if (!world) return world.error().context;
-            if (const auto done = sum(*world); !done) return done.error().context;
+            const auto done = sum(*world);
+            // Rank 0 may have ended this one and aborted while rank 1 is still in it.
+            const bool may_fail = round % 2 == 0 && group.rank == 1 && told(done, {"on purpose"}).empty();
+            if (!done && !may_fail) return done.error().context;
             if (round % 2 == 0) {
                 if (group.rank == 0) world->abort("on purpose");
                 if (sum(*world)) return "the abort was not heard";
