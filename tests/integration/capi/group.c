@@ -17,7 +17,7 @@ static muster_status get(void* context, const char* key, void (*take)(void*, con
                          size_t capacity) {
     static char value[65536];
     size_t size = 0;
-    const muster_status status = muster_store_get(context, key, 1000, value, sizeof value, &size);
+    const muster_status status = muster_store_get(context, key, 60000, value, sizeof value, &size);
     if (status == MUSTER_OK) take(to, value, size);
     return say(status, why, capacity);
 }
