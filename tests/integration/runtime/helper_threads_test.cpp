@@ -20,6 +20,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/effort.h"
 #include "tests/support/ranks.h"
+#include "tests/support/skip.h"
 #include "worker_runtime/shared_memory/helper_threads.h"
 
 namespace muster {
@@ -72,6 +73,19 @@ cpu_set_t own_cpus() {
     return set;
 }
 
+/// False, with a skip, where no helper starts.
+bool has_two_cpus() {
+    const auto cpus = own_cpus();
+    if (CPU_COUNT(&cpus) > 1) return true;
+    test::skip("helpers need a second CPU");
+    return false;
+}
+
+bool may_start_threads_in_child() {
+    if (test::under_thread_sanitizer) WARN("skipped: the thread sanitizer allows no threads in a forked child");
+    return !test::under_thread_sanitizer;
+}
+
 /// In a child of one thread, bound to `count` of `cpus`: how many it has with helpers that wished for 4.
 int threads_when_bound(const cpu_set_t& cpus, int count) {
     const pid_t child = ::fork();
@@ -103,8 +117,7 @@ TEST_CASE("each element is made once, whatever the number of threads and element
 }
 
 TEST_CASE("a helper takes part, under a mask of all signals, and ends with its owner") {
-    const auto cpus = own_cpus();
-    if (CPU_COUNT(&cpus) < 2) return;
+    if (!has_two_cpus()) return;
     HelperThreads helpers(2);
     const auto seen = threads_of_one_run(helpers);
     CHECK(seen.size() == 2);
@@ -113,8 +126,7 @@ TEST_CASE("a helper takes part, under a mask of all signals, and ends with its o
 }
 
 TEST_CASE("a helper computes as the thread that it helps does") {
-    const auto cpus = own_cpus();
-    if (CPU_COUNT(&cpus) < 2) return;
+    if (!has_two_cpus()) return;
     HelperThreads helpers(2);
     for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST}) {
         std::fesetround(mode);
@@ -126,7 +138,7 @@ TEST_CASE("a helper computes as the thread that it helps does") {
 }
 
 TEST_CASE("no more helpers start than there are CPUs for them") {
-    if (test::under_thread_sanitizer) return;  // which allows no threads in such a child
+    if (!may_start_threads_in_child()) return;
     const auto cpus = own_cpus();
     for (const int count : {1, 2, 3})
         if (CPU_COUNT(&cpus) >= count) CHECK(threads_when_bound(cpus, count) == count);
@@ -150,7 +162,7 @@ TEST_CASE("the process's helpers end with the last group, and a forked child has
     auto helpers = HelperThreads::of_process();
     CHECK(HelperThreads::of_process() == helpers);
     CHECK(all_once(tallies(*helpers, enough)));
-    if (!test::under_thread_sanitizer) {  // which allows no threads in such a child
+    if (may_start_threads_in_child()) {
         const pid_t child = ::fork();
         if (child == 0) {
             auto own = HelperThreads::of_process();

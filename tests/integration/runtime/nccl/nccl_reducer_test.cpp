@@ -12,6 +12,7 @@
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/integration/runtime/nccl/nccl_group.h"
 #include "tests/support/catch.h"
+#include "tests/support/skip.h"
 #include "tests/unit/worker_runtime/reducer/reducer_story.h"
 #include "worker_runtime/nccl/libraries/kernel_code.h"
 
@@ -34,10 +35,10 @@ std::string train(int size, const DeviceTraining& how) {
         size, [&](Communicator& world, int) { return train_on_device(world, how); }, hidden);
 }
 
-/// False, with a line of the output, where the build found no compiler for GPUs; in CI it must.
+/// False, with a skip, where the build found no compiler for GPUs.
 bool has_kernels() {
     const bool has = !runtime::kernel_codes().empty();
-    if (!has) WARN("skipped: the plugin was built without GPU kernels");
+    if (!has) skip("the plugin was built without GPU kernels");
     return has;
 }
 
