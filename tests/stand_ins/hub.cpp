@@ -87,12 +87,12 @@ void serve(int listener) {
         ++come;
     } while (ranks.empty() || come < ranks.size());
     ::close(listener);
-    bool good = come == ranks.size();
-    for (const int rank : ranks) good = good && write_all(rank, "+", 1);
-    // Those of this process last: as soon as the rank that opened this hub has its frames its process may end, and this
+    // Those of this process last: as soon as the rank that opened this hub has its bytes its process may end, and this
     // thread with it.
     auto in_turn = ranks;
     std::stable_partition(in_turn.begin(), in_turn.end(), [](int rank) { return !is_own_process(rank); });
+    bool good = come == ranks.size();
+    for (const int rank : in_turn) good = good && write_all(rank, "+", 1);
     std::vector<Frame> frames(ranks.size());
     while (good) {
         for (std::size_t i = 0; i < ranks.size() && good; ++i) good = read_frame(ranks[i], frames[i]);
