@@ -52,6 +52,7 @@ Function* function_of(const char* library, const char* name) {
 class GatedStream {
   public:
     GatedStream() {
+        open_ = false;
         const auto cuda = runtime::CudaTable::load(STANDIN_CUDA);
         if (!cuda) return;
         cuda_ = *cuda;
@@ -83,7 +84,8 @@ class GatedStream {
     runtime::CudaTable cuda_;
     cudaStream_t stream_ = nullptr;
     cudaEvent_t event_ = nullptr;
-    std::atomic<bool> open_ = false;
+    /// Static, because the stream's thread may read it after this object's end. A process has one object at a time.
+    static inline std::atomic<bool> open_;
 };
 
 /// A parameter of the GPU's, in memory that `memory` keeps.
