@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "tests/integration/checkpoint/may_trace.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/checkpoint/tracer.h"
 #include "tests/integration/runtime/shared_group.h"
@@ -89,7 +90,7 @@ std::string with_own_mounts(const std::function<std::string()>& body) {
     });
     const auto status = processes.run([](const SyscallStop&) { return Next::go_on; }).at(process);
     if (WIFEXITED(status) && WEXITSTATUS(status) == no_namespace) {
-        WARN("skipped: this system lets nobody have mounts of his own");
+        skip("this system lets nobody have mounts of his own");
         return {};
     }
     const auto complaint = board.complaint();
@@ -178,10 +179,7 @@ TEST_CASE("a directory that turns read-only fails each save with the reason, unt
 }
 
 TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come meanwhile are left out and told") {
-    if (!Tracer::allowed()) {
-        WARN("skipped: this system does not let a process trace another");
-        return;
-    }
+    if (!may_trace()) return;
     constexpr int left_out = 3;
     const ScratchFolder scratch;
     const SharedBoard board;

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/disk_recorder.h"
+#include "tests/integration/checkpoint/may_trace.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -60,10 +61,7 @@ Outcome fail_call(int n) {
 }  // namespace
 
 TEST_CASE("whichever call on a file fails, at most one save does, and what was told to be safe is safe") {
-    if (!Tracer::allowed()) {
-        WARN("skipped: this system does not let a process trace another");
-        return;
-    }
+    if (!may_trace()) return;
     int calls = 0, failed_saves = 0, failed_by_flush = 0;
     for (;; ++calls) {
         const auto outcome = fail_call(calls);

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "tests/integration/checkpoint/may_trace.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/checkpoint/tracer.h"
 #include "tests/support/catch.h"
@@ -181,27 +182,18 @@ int run_persist(const SharedBoard& board, const SaverJob& job) {
 }  // namespace
 
 TEST_CASE("a rank that is killed at any system call of a save takes no checkpoint with it") {
-    if (!Tracer::allowed()) {
-        WARN("skipped: this system does not let a process trace another");
-        return;
-    }
+    if (!may_trace()) return;
     CHECK(kill_everywhere({.world = 1, .victim = 0}) == "");
     CHECK(kill_everywhere({.world = 2, .victim = 0}) == "");
     CHECK(kill_everywhere({.world = 2, .victim = 1}) == "");
 }
 
 TEST_CASE("a start that is killed at any system call while it finishes a draft leaves it to the next start") {
-    if (!Tracer::allowed()) {
-        WARN("skipped: this system does not let a process trace another");
-        return;
-    }
+    if (!may_trace()) return;
     CHECK(kill_everywhere({.act = run_loader, .before = leave_a_draft}) == "");
 }
 
 TEST_CASE("bringing copies from memory to the disk, killed at any system call, leaves a directory to start from") {
-    if (!Tracer::allowed()) {
-        WARN("skipped: this system does not let a process trace another");
-        return;
-    }
+    if (!may_trace()) return;
     CHECK(kill_everywhere({.act = run_persist, .before = leave_copies}) == "");
 }

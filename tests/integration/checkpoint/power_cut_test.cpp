@@ -9,6 +9,7 @@
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/disk_model.h"
 #include "tests/integration/checkpoint/disk_recorder.h"
+#include "tests/integration/checkpoint/may_trace.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
@@ -190,9 +191,7 @@ Kill at_flush(const Recording& recording, const std::string& kind, int n) {
 
 bool can_trace() {
     set_log_level(LogLevel::error);
-    if (Tracer::allowed()) return true;
-    WARN("skipped: this system does not let a process trace another");
-    return false;
+    return may_trace();
 }
 
 }  // namespace
