@@ -18,7 +18,6 @@ namespace muster::agent {
 
 namespace {
 
-constexpr Duration last_write_max = 1s;
 constexpr std::string_view first_words = "# Workers of one node, written by muster, process ";
 
 std::string first_line_of(pid_t writer) {
@@ -149,7 +148,7 @@ Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string& path, 
 
 MetricsFile::~MetricsFile() {
     write({});
-    writer_.flush(last_write_max);
+    writer_.flush(last_flush_max);
 }
 
 void MetricsFile::write(std::string_view page) {

@@ -23,7 +23,7 @@ class MetricsFile {
     /// Writes `page` on the thread. Error: the directory is missing, or is none. Whatever else is wrong may pass, and
     /// is a warning.
     static Result<std::unique_ptr<MetricsFile>> open(const std::string& path, std::string_view page);
-    /// Removes the file, because the collector would read a stale one for ever. Waits up to 1 s for the thread.
+    /// Removes the file, because the collector would read a stale one for ever. Waits up to 5 s for the thread.
     ~MetricsFile();
     MetricsFile& operator=(MetricsFile&&) = delete;
 

@@ -45,10 +45,18 @@ void OutputPump::close() {
     wake();
     const bool stopped = has_stopped_.wait_for(lock, stop_max, [this] { return stopped_; });
     lock.unlock();
-    if (stopped) return thread_.join();
-    thread_.detach();  // it owns this pump as well
-    log(LogLevel::error, "the log file ", files_.hanging(), " has not taken the last of the workers' output within ",
-        describe(stop_max), ", so it is missing there; look whether its disk or file server hangs");
+    if (stopped) {
+        thread_.join();
+    } else {
+        thread_.detach();  // it owns this pump as well
+        log(LogLevel::error, "the log file ", files_.hanging(),
+            " has not taken the last of the workers' output within ", describe(stop_max),
+            ", so it is missing there; look whether its disk or file server hangs");
+    }
+    if (!flush_console())
+        log(LogLevel::warning,
+            "stdout or stderr did not accept all output of the workers before muster exited; the rest is missing there "
+            "(the files of --tee are complete)");
 }
 
 void OutputPump::wake() {
@@ -164,23 +172,19 @@ std::string OutputPump::take_tail(std::uint64_t worker) {
     return known.empty() || !known.mapped().err ? std::string() : known.mapped().err->take_tail();
 }
 
-bool OutputPump::flush(Duration limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    if (thread_.joinable()) {
-        std::unique_lock lock(mutex_);
-        tell_folded_ = true;
-        wake();
-        has_told_.wait_for(lock, limit, [this] { return !tell_folded_ || stopped_; });
-    }
-    const bool first = stdout_writer_.flush(limit);
+bool OutputPump::flush_console() {
+    const auto deadline = std::chrono::steady_clock::now() + last_flush_max;
+    const bool first = stdout_writer_.flush(last_flush_max);
     return stderr_writer_.flush(std::max(Duration(0), Duration(deadline - std::chrono::steady_clock::now()))) && first;
 }
 
 void OutputPump::run() {
     buffer_.resize(read_max_bytes);
     for (;;) {
+        const bool stops = stop_;  // reads once more what is there
         epoll_event ready[32];
-        const auto count = ::epoll_wait(epoll_.get(), ready, 32, timeout_ms(std::chrono::steady_clock::now()));
+        const auto timeout = stops ? 0 : timeout_ms(std::chrono::steady_clock::now());
+        const auto count = ::epoll_wait(epoll_.get(), ready, 32, timeout);
         take_arrivals();
         for (int i = 0; i < count; ++i) {
             if (auto* stream = static_cast<OutputStream*>(ready[i].data.ptr)) read_ready(stream);
@@ -189,13 +193,13 @@ void OutputPump::run() {
         take_questions();
         const auto now = std::chrono::steady_clock::now();
         show_partials(now);
-        show_folded(now);
+        show_folded(now, stops);
         const std::lock_guard lock(mutex_);
-        if (stop_) {
+        if (stops) {
             stopped_ = true;
             return has_stopped_.notify_all();
         }
-        finish_settled(now);  // whom it calls is there until stop() returns
+        finish_settled(now);  // whom it calls is there until close() returns
     }
 }
 
@@ -260,10 +264,7 @@ void OutputPump::show_partials(Instant now) {
     }
 }
 
-void OutputPump::show_folded(Instant now) {
-    std::unique_lock lock(mutex_);
-    const bool all = tell_folded_;
-    lock.unlock();  // the console may be slow
+void OutputPump::show_folded(Instant now, bool all) {
     for (const auto& [fold, writer] : {std::pair{&stdout_fold_, &stdout_writer_}, {&stderr_fold_, &stderr_writer_}}) {
         if (all)
             fold->show_all(now);
@@ -271,10 +272,6 @@ void OutputPump::show_folded(Instant now) {
             fold->show_due(now);
         if (const auto text = fold->take(); !text.empty()) writer->add(text);
     }
-    if (!all) return;
-    lock.lock();
-    tell_folded_ = false;
-    has_told_.notify_all();
 }
 
 int OutputPump::timeout_ms(Instant now) const {

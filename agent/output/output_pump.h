@@ -5,6 +5,7 @@
 // or its end.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -45,7 +46,7 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
     static ClosingPtr<OutputPump> make(Console console) {
         return closing(std::shared_ptr<OutputPump>(new OutputPump(console)));
     }
-    /// Stops reading. flush() first. Where a log file takes nothing, it waits 5 s, and says so.
+    /// Stops reading. Where a log file takes nothing, it waits 5 s, then as long for the console, and says so.
     void close();
 
     /// Opens what the two plans ask for, under the number `worker`, which is not used again. The caller gives the
@@ -63,9 +64,6 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
 
     /// What was kept of a worker's stderr, once.
     std::string take_tail(std::uint64_t worker);
-
-    /// True when the console has taken all that was read so far, within `limit`.
-    bool flush(Duration limit);
 
   private:
     struct Streams {
@@ -93,7 +91,8 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
     void drop(OutputStream* stream);
     void finish_settled(Instant now);
     void show_partials(Instant now);
-    void show_folded(Instant now);
+    void show_folded(Instant now, bool all);
+    [[nodiscard]] bool flush_console();
     [[nodiscard]] int timeout_ms(Instant now) const;
     void wake();
 
@@ -111,11 +110,9 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
     std::mutex mutex_;
     std::vector<std::shared_ptr<OutputStream>> arrived_;
     std::vector<Settling> asked_;
-    bool stop_ = false;
+    std::atomic<bool> stop_ = false;
     bool stopped_ = false;
-    bool tell_folded_ = false;  ///< flush() waits until the folds have told all.
     std::condition_variable has_stopped_;
-    std::condition_variable has_told_;
 
     // The pump's thread only.
     std::vector<std::shared_ptr<OutputStream>> streams_;

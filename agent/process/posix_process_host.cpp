@@ -24,7 +24,6 @@ namespace {
 /// The pump's own limit is 100 ms. This one covers a pump that hangs in a write. It is longer, because the thread of a
 /// busy machine may come late to the worker's last words.
 constexpr Duration pump_settle_max = 2s;
-constexpr Duration flush_max = 1s;
 
 FileDescriptor image_file(const std::string& image) {
     FileDescriptor file(::memfd_create("muster-worker", MFD_CLOEXEC));
@@ -60,10 +59,6 @@ void PosixProcessHost::close() {
     standbys_.reset();  // the guardian ends them
     for (auto& [id, worker] : workers_) worker.settle_timer.reset();
     guardians_->end();
-    if (!pump_->flush(flush_max))
-        log(LogLevel::warning,
-            "stdout or stderr did not accept all output of the workers before muster exited; the rest is missing there "
-            "(the files of --tee are complete)");
     pump_.reset();
 }
 

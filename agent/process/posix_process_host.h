@@ -30,7 +30,7 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
     static ClosingPtr<PosixProcessHost> make(boost::asio::io_context& context, GuardianHandle guardian,
                                              Console console = {});
     /// The end in order: the guardian kills what is left and exits without calling on_agent_death; waits for that (2 s
-    /// at most) and for the console to take what was printed (1 s at most). Must not run inside on_event.
+    /// at most) and for files and console to take what was printed (5 s at most each). Must not run inside on_event.
     void close();
 
     void start(std::vector<WorkerCommand> commands) override;

@@ -19,7 +19,6 @@ std::string_view backend_name(const LaunchConfig& config) {
 
 /// As the log: a stderr that is not read delays nobody.
 constexpr ConsoleWriter::Limits torch_limits{.buffer_max_bytes = 1 << 20, .patience = 0ns};
-constexpr Duration torch_flush_timeout = 1s;
 
 }  // namespace
 
@@ -74,7 +73,7 @@ void NodeEvents::ended(bool succeeded, const std::string& outcome, const std::st
     take(std::move(event));
     if (!torch_) return;
     for (const auto& line : torch_->end(succeeded, text, std::chrono::steady_clock::now())) torch_out_.add(line);
-    torch_out_.flush(torch_flush_timeout);
+    torch_out_.flush(last_flush_max);
 }
 
 rendezvous::EventSink NodeEvents::daemon_sink() const {

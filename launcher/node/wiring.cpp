@@ -34,6 +34,7 @@
 #include "launcher/report/report_writer.h"
 #include "launcher/scheduler/kubernetes_pod.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -48,13 +49,10 @@ namespace muster::launcher {
 
 namespace {
 
-/// Timeout for a slow reader of stderr at the launcher's end. The workers have exited by then.
-constexpr Duration log_flush_timeout = 5s;
-
 void say_last(std::string_view text) {
     write_log_on_thread();  // also where a refusal comes first
     print_notice(text);
-    flush_log(log_flush_timeout);
+    flush_log(last_flush_max);
 }
 
 int refuse(int code, std::string_view why, ExitCodeStyle style) {

@@ -13,6 +13,10 @@
 
 namespace muster {
 
+/// For the last flush() of a process. A busy machine may not schedule a writer's thread for a second or two, and what
+/// is not written by then is lost.
+constexpr Duration last_flush_max = 5s;
+
 /// A bounded buffer and a thread that writes it out; the thread starts with the first bytes.
 ///
 /// When the buffer is full, add() waits up to `patience` for room. After that, text is dropped without waiting until

@@ -61,14 +61,11 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
     return {address_list(addresses), port};
 }
 
-/// How long the end of the daemon waits for a slow reader of stderr.
-constexpr Duration log_flush_timeout = 1s;
-
 /// Returns `exit_code`.
 int print_error(std::string_view line, int exit_code = exit_usage) {
     write_log_on_thread();
     print_notice(cat("musterd: ", line, "\n"));
-    flush_log(log_flush_timeout);
+    flush_log(last_flush_max);
     return exit_code;
 }
 
@@ -257,7 +254,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
-    flush_log(log_flush_timeout);
+    flush_log(last_flush_max);
     return 0;
 }
 

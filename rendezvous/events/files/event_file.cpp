@@ -23,7 +23,6 @@ namespace muster {
 
 namespace {
 
-constexpr Duration flush_timeout = 1s;
 constexpr std::string_view purpose = "write events to";
 
 std::uint64_t count_lines(std::string_view text) {
@@ -165,7 +164,7 @@ EventFile::EventFile(std::shared_ptr<Target> target)
               {.buffer_max_bytes = waiting_bytes_max, .patience = Duration::zero()}) {}
 
 EventFile::~EventFile() {
-    writer_.flush(flush_timeout);
+    writer_.flush(last_flush_max);
 }
 
 Result<std::unique_ptr<EventFile>> EventFile::open(const std::string& path, Rotation rotation) {

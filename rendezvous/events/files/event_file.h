@@ -30,7 +30,7 @@ class EventFile {
     /// In a directory, which is created: events.jsonl, and events.1.jsonl and so on for the older ones. A process has
     /// it by a lock on its file `lock`. Errors: also that another process has it.
     static Result<std::unique_ptr<EventFile>> open_in(const std::string& directory, Rotation rotation);
-    /// Waits up to 1 s for the thread.
+    /// Waits up to 5 s for the thread.
     ~EventFile();
     EventFile& operator=(EventFile&&) = delete;
 

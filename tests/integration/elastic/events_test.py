@@ -78,7 +78,7 @@ class Events(unittest.TestCase):
             gap, *others = events_of(job, after="4711%2F3")
             self.assertEqual((gap["type"], others), ("muster.events.dropped.v1", events))
             self.assertEqual(events_of(job, after=gap["id"]), events)
-            # A thread of the daemon writes them; at the daemon's end it has a second.
+            # A thread of the daemon writes them; at the daemon's end it has 5 s.
             wait_for("end of the job in the file", lambda: events[-1]["id"] in (folder / "events.jsonl").read_text())
             job.launchers[0].terminate()
             job.expect_exit(daemon, 0)
