@@ -20,7 +20,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Duration resign_timeout = 1s;
+constexpr Duration resign_timeout = 5s;
 
 Instant now() {
     return std::chrono::steady_clock::now();
