@@ -97,6 +97,70 @@ void fill(const Pipe& pipe) {
     ::fcntl(pipe.write_end.get(), F_SETFL, 0);
 }
 
+/// What once() returns, up to five times: a result that is not `good` says nothing if it took so long, because then a
+/// busy machine may be its cause.
+template <class Once, class Good>
+auto again_if_late(Duration late, Once once, Good good) {
+    for (int left = 4;; --left) {
+        const auto from = std::chrono::steady_clock::now();
+        auto result = once();
+        if (left == 0 || good(result) || std::chrono::steady_clock::now() - from < late) return result;
+    }
+}
+
+/// The console of workers that all print the same, and one line more each. Their files are checked.
+std::string folded_output(std::uint32_t worker_count) {
+    const TemporaryDirectory directory;
+    Pipe console;
+    HostFixture fixture({}, on(console));
+    Reader reader(console);
+    std::vector<WorkerCommand> commands;
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
+        auto command = act({}, rank);
+        command.argv = {"/bin/sh", "-c", "echo the same; printf '10%%\\r20%%\\r'; echo $0 has begun; echo E >&2",
+                        std::to_string(rank)};
+        command.stdout_plan = shown("[" + std::to_string(rank) + "]: ");
+        command.stdout_plan.file = directory.file(std::to_string(rank));
+        command.stdout_plan.fold = StreamPlan::Fold{.rank = rank, .among = worker_count};
+        command.stderr_plan = command.stdout_plan;
+        command.stderr_plan.file.clear();
+        commands.push_back(std::move(command));
+    }
+    fixture.host->start(std::move(commands));
+    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
+    fixture.end();
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank)
+        CHECK(contents(directory.file(std::to_string(rank))) ==
+              "the same\n10%\r20%\r" + std::to_string(rank) + " has begun\n");
+    return reader.text();
+}
+
+/// The tail of a worker's stderr, where the pump hangs in a write for a while when the worker ends.
+std::string last_words_of_late_pump() {
+    const TemporaryDirectory directory;
+    const auto file = directory.file("out");
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    Pipe slow;
+    slow.read_end = FileDescriptor(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    slow.write_end = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+    fill(slow);
+    HostFixture fixture;
+    auto command = act({"say", "oh no", "3"});
+    command.stdout_plan = kept_in(file);
+    command.stderr_plan.inherit = false;
+    command.stderr_plan.keep_tail = true;
+    fixture.host->start({command});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    const auto pid = fixture.all<WorkerStarted>().front().pid;
+    REQUIRE(fixture.run_until([&] { return ::kill(pid, 0) != 0; }));
+    fixture.run_for(300ms);  // so long the pump hangs in a write
+    std::array<char, 1 << 16> piece;
+    do {
+        (void)!::read(slow.read_end.get(), piece.data(), piece.size());
+    } while (!fixture.run_until([&] { return !fixture.all<WorkerEnded>().empty(); }, 1ms));
+    return fixture.all<WorkerEnded>().front().stderr_tail;
+}
+
 }  // namespace
 
 TEST_CASE("tee of eight workers: no line lost, none split, files complete") {
@@ -131,39 +195,22 @@ TEST_CASE("tee of eight workers: no line lost, none split, files complete") {
 
 TEST_CASE("a folded console shows what all workers print once, and the files stay complete") {
     constexpr std::uint32_t worker_count = 12;
-    const TemporaryDirectory directory;
-    Pipe console;
-    HostFixture fixture({}, on(console));
-    Reader reader(console);
-    std::vector<WorkerCommand> commands;
-    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
-        auto command = act({}, rank);
-        command.argv = {"/bin/sh", "-c", "echo the same; printf '10%%\\r20%%\\r'; echo $0 has begun; echo E >&2",
-                        std::to_string(rank)};
-        command.stdout_plan = shown("[" + std::to_string(rank) + "]: ");
-        command.stdout_plan.file = directory.file(std::to_string(rank));
-        command.stdout_plan.fold = StreamPlan::Fold{.rank = rank, .among = worker_count};
-        command.stderr_plan = command.stdout_plan;
-        command.stderr_plan.file.clear();
-        commands.push_back(std::move(command));
-    }
-    fixture.host->start(std::move(commands));
-    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
-    fixture.end();
-    const auto text = reader.text();
-    const auto count = [&](std::string_view part) {
+    const auto count = [](const std::string& text, std::string_view part) {
         std::size_t found = 0;
         for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
         return found;
     };
-    CHECK(count("]: the same\n") == 1);
-    CHECK(count("]: E\n") == 1);
-    CHECK(count("same from all 12 ranks of this node") == 2);
-    CHECK(count(" has begun\n") == worker_count);
-    CHECK(count("20%") == 0);  // the line stands where the bar was
-    for (std::uint32_t rank = 0; rank < worker_count; ++rank)
-        CHECK(contents(directory.file(std::to_string(rank))) ==
-              "the same\n10%\r20%\r" + std::to_string(rank) + " has begun\n");
+    const auto is_folded = [&](const std::string& text) {
+        return count(text, "]: the same\n") == 1 && count(text, "]: E\n") == 1 &&
+               count(text, "same from all 12 ranks of this node") == 2 &&
+               count(text, "20%") == 0;  // the line stands where the bar was
+    };
+    // A rank that comes a second later is shown again.
+    const auto text = again_if_late(
+        1s, [] { return folded_output(worker_count); }, is_folded);
+    INFO(text);
+    CHECK(is_folded(text));
+    CHECK(count(text, " has begun\n") == worker_count);
 }
 
 TEST_CASE("without a prefix the bytes pass as they are, with one as whole lines") {
@@ -213,27 +260,9 @@ TEST_CASE("the tails come with the end, and a file is appended to under a headin
 }
 
 TEST_CASE("the last words are waited for where the pump is late") {
-    const TemporaryDirectory directory;
-    const auto file = directory.file("out");
-    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
-    Pipe slow;
-    slow.read_end = FileDescriptor(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    slow.write_end = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
-    fill(slow);
-    HostFixture fixture;
-    auto command = act({"say", "oh no", "3"});
-    command.stdout_plan = kept_in(file);
-    command.stderr_plan.inherit = false;
-    command.stderr_plan.keep_tail = true;
-    fixture.host->start({command});
-    REQUIRE(fixture.wait_for<WorkerStarted>());
-    const auto pid = fixture.all<WorkerStarted>().front().pid;
-    REQUIRE(fixture.run_until([&] { return ::kill(pid, 0) != 0; }));
-    fixture.run_for(300ms);  // so long the pump hangs in a write
-    std::array<char, 1 << 16> piece;
-    while (!fixture.run_until([&] { return !fixture.all<WorkerEnded>().empty(); }, 1ms))
-        (void)!::read(slow.read_end.get(), piece.data(), piece.size());
-    CHECK(fixture.all<WorkerEnded>().front().stderr_tail == "oh no");
+    const std::string words = "oh no";
+    // They are waited for up to 2 s.
+    CHECK(again_if_late(1500ms, last_words_of_late_pump, [&](const auto& tail) { return tail == words; }) == words);
 }
 
 TEST_CASE("a file that cannot be opened is a worker that has not started, and says which") {
