@@ -139,7 +139,7 @@ class Metrics(unittest.TestCase):
             runs = 'local_rank="1"} 1\n'
             for name, file in names.items():
                 path = folder / file
-                text = wait_for(f"both workers in {file}", lambda p=path: p.exists() and "muster_worker_running{" in (t := p.read_text()) and t, 120)
+                text = wait_for(f"both workers in {file}", lambda p=path: p.exists() and len(re.findall(r"(?m)^muster_worker_running\{.*\} 1$", t := p.read_text())) == 2 and t, 120)
                 self.assertEqual(path.stat().st_mode & 0o777, 0o644)
                 label = name.replace("\\", "\\\\").replace('"', '\\"')
                 self.assertIn(f'muster_worker_running{{job="{label}",{runs}', text)
