@@ -205,9 +205,9 @@ TEST_CASE("agents that disagree about the job are refused with both values") {
 
 TEST_CASE("an endpoint that never answers: lines that say what is tried, then 75 at the join time-out") {
     const auto port = std::to_string(free_port());
+    const auto started = std::chrono::steady_clock::now();
     MusterProcess muster({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port,
                           "--rdzv-conf=is_host=0,join_timeout=2", "--no-python", "true"});
-    const auto started = std::chrono::steady_clock::now();
     CHECK(muster.wait() == 75);
     CHECK(std::chrono::steady_clock::now() - started >= 1900ms);
     CHECK(holds(muster.err(), "127.0.0.1:" + port + " did not answer"));
