@@ -30,7 +30,7 @@ class NewStart(unittest.TestCase):
             self.assertIn("the lost agents of this job's earlier run to be confirmed gone",
                           nodes.all[0].err.read_text() + nodes.all[1].err.read_text())
             nodes.finish()
-            self.assertEqual(nodes.etcd.kept(), {})
+            wait_for("empty etcd", lambda: nodes.etcd.kept() == {}, BACK)
 
     def test_a_job_that_is_stopped_everywhere_at_once_leaves_nothing_behind(self):
         with Job() as job:

@@ -143,7 +143,7 @@ class SharedState(unittest.TestCase):
             for port in cluster.ports:
                 wait_for("healthy daemon", lambda: health(port) == "ok\n", BACK)
             for which in (leader, -1):
-                said = cluster.daemons[which].err.read_text()
+                said = wait_for("word of the room", lambda: (t := cluster.daemons[which].err.read_text()).count("etcd accepts writes again") and t)
                 for words in ("etcd's database is full", "etcd accepts writes again"):
                     self.assertEqual(said.count(words), 1, said)
                 self.assertNotRegex(said, "HTTP status (429|503)")  # It was not taken for an etcd that is away.

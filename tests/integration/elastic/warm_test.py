@@ -335,7 +335,8 @@ class WarmWorkers(unittest.TestCase):
             launcher = start(job, imports="no_such_module", warm=("--warm-workers", "auto", "--warm-join"))
             for rank in (0, 1):
                 facts(job, rank, 0)
-            self.assertIn("local rank 0, 1 starts normally: its standby process ended: exit code 1", err(launcher))
+            wait_for("word of the normal start",
+                     lambda: "local rank 0, 1 starts normally: its standby process ended: exit code 1" in err(launcher))
             launcher.terminate()
             job.expect_exit(launcher, 143)
         with self.subTest("stopped meanwhile"), Job() as job:
