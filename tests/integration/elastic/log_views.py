@@ -16,8 +16,12 @@ def logs(job, *words):
 
 
 def of_job(job, *words):
-    """Of the running job, as its daemon names its nodes."""
-    return logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", *words)
+    """Of the running job, as its daemon names its nodes. Asked again where the daemon or a node of a busy machine was late."""
+    for _ in range(5):
+        shown = logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", *words)
+        if not re.search("no answer within|the deadline passed", shown.stderr) and not re.search("(?m)^~", shown.stdout):
+            break
+    return shown
 
 
 def agents(job):
