@@ -12,6 +12,7 @@ import time
 import unittest
 
 from job import BIN, WORKERS, Job, wait_for
+from log_views import wait_until_followed
 from nodes_test import job_status
 
 KEPT_STEPS = WORKERS / "kept_steps"
@@ -397,8 +398,7 @@ class KeptRounds(unittest.TestCase):
             viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
             wait_for("lines of three ranks", lambda: viewer.out.read_text().count("is here") == 3, deadline=120)
             os.kill(before[1]["pid"], signal.SIGKILL)
-            # The last look of round 0's stream may show the ends of the lines. Then the viewer asks for round 1 up to 2 s later, and
-            # would find the job over if that ended now.
+            wait_until_followed(job, viewer)  # else it might find the job over
             wait_for("lines of round 1", lambda: (text := viewer.out.read_text()).count("of two rounds") == 2 and text.count("is here") == 4, deadline=120)
             job.finish()
             job.expect_exit(launcher, 0, deadline=120)

@@ -1,6 +1,8 @@
 """What the tests of muster logs share."""
+import contextlib
 import http.server
 import json
+import os
 import pathlib
 import re
 import socket
@@ -39,10 +41,21 @@ def ranks_with_stacks(shown):
     return ranks
 
 
-def is_connected(port):
-    """Somebody on this host is connected to this port."""
+def is_connected(process, port):
+    """The process is connected to this port of this host."""
     lines = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]]
-    return any(words[3] == "01" and words[2].endswith(f":{port:04X}") for words in lines)
+    sockets = {f"socket:[{words[9]}]" for words in lines if words[3] == "01" and words[2].endswith(f":{port:04X}")}
+    with contextlib.suppress(FileNotFoundError):  # one was closed meanwhile
+        return any(os.readlink(file) in sockets for file in pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
+    return False
+
+
+def wait_until_followed(job, viewer):
+    """The nodes of round 1 have this viewer. The last look at round 0 may show the first lines of round 1, too."""
+    def is_followed():
+        page = agents(job)
+        return page["round"] == 1 and page["nodes"] and all(is_connected(viewer, node["port"]) for node in page["nodes"])
+    wait_for("the connections of round 1", is_followed, deadline=120)
 
 
 def is_open(port):

@@ -4,7 +4,7 @@ import signal
 import unittest
 
 from job import Job, wait_for
-from log_views import Front, agents, is_connected, is_open, logs, of_job
+from log_views import Front, agents, is_open, logs, of_job, wait_until_followed
 
 
 def start(job, folder, script, *options):
@@ -14,15 +14,6 @@ def start(job, folder, script, *options):
 
 def follow(job, port):
     return job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{port}", "--all")
-
-
-def let_round_1_go_on(job):
-    """Once its nodes have viewers. The last look at round 0 may show the first lines of round 1, too."""
-    def is_followed():
-        page = agents(job)
-        return page["round"] == 1 and page["nodes"] and all(is_connected(node["port"]) for node in page["nodes"])
-    wait_for("the connections of round 1", is_followed, deadline=120)
-    job.touch("more")
 
 
 class LogsFollow(unittest.TestCase):
@@ -48,7 +39,8 @@ class LogsFollow(unittest.TestCase):
             following = follow(job, job.port)
             wait_for("the lines of round 0", lambda: shown() == lines_of(0), deadline=120)
             job.touch("go")
-            let_round_1_go_on(job)
+            wait_until_followed(job, following)
+            job.touch("more")
             wait_for("the lines of round 1", lambda: set(lines_of(1, 201)) <= set(shown()), deadline=120)
             job.touch("done")
             for process in (*nodes, following):
@@ -105,7 +97,8 @@ class LogsFollow(unittest.TestCase):
             refused = front.refused
             wait_for("one more refusal", lambda: front.refused > refused or following.poll() is not None, deadline=120)
             front.refuses = None
-            let_round_1_go_on(job)
+            wait_until_followed(job, following)
+            job.touch("more")
             wait_for("the lines of round 1", lambda: following.out.read_text().count("round 1") == 402, deadline=120)
             job.touch("done")
             for process in (node, following):
