@@ -169,7 +169,7 @@ class Traps(unittest.TestCase):
             job.finish()
             for node in (stays, flaps):
                 job.expect_exit(node, 0)
-                self.assertNotIn("left out", node.err.read_text())
+                self.assertNotIn("is excluded", node.err.read_text())
             job.expect_gone(but=[daemon])
 
     def test_a_worker_that_holds_pythons_lock_for_longer_than_a_lease_is_lost_to_nobody(self):
