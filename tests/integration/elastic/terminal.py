@@ -19,10 +19,12 @@ class Cells:
     """The cells of a terminal that knows what muster writes: cursor, erase, colors. Anything else is an error."""
 
     def __init__(self, rows, columns):
-        self.row = self.column = 0
+        self.row = self.column = self.rows = self.columns = 0
         self.resize(rows, columns)
 
     def resize(self, rows, columns):
+        self.most = (max(rows, self.rows), max(columns, self.columns))  # until the command has seen the new size, and erases all
+        self.row = min(self.row, rows - 1)
         self.rows, self.columns = rows, columns
         self.cells = [[" "] * columns for _ in range(rows)]
 
@@ -49,11 +51,12 @@ class Cells:
     def obey(self, private, words, command):
         if command == "H":
             row, column = (int(word) for word in words.split(";"))
-            assert 1 <= row <= self.rows and 1 <= column <= self.columns, (row, column)
-            self.row, self.column = row - 1, column - 1
+            assert 1 <= row <= self.most[0] and 1 <= column <= self.most[1], (row, column)
+            self.row, self.column = min(row, self.rows) - 1, column - 1
         elif command == "K":
             self.cells[self.row][self.column:] = [" "] * (self.columns - self.column)
         elif command == "J":
+            self.most = (self.rows, self.columns)
             self.cells = [[" "] * self.columns for _ in range(self.rows)]
         else:
             assert command == "m" or (private and command in "hl"), command
