@@ -222,15 +222,19 @@ class Replay:
         return open_time, told
 
 
+def page_between_events(job):
+    """Once no event comes between two looks at the events, the page between them is of exactly these events."""
+    def steady():
+        before = events_of(job)
+        page = json.loads(status(job, job.id, "--json").stdout)["jobs"][0]
+        metrics = get(job, "/metrics")[1]
+        return (before, page, metrics) if events_of(job)[-1]["id"] == before[-1]["id"] else None
+    return wait_for("a page between two events", steady)
+
+
 class ReplayTest(unittest.TestCase):
     def compare(self, job, what):
-        """Once no event comes between two looks at the events, the page between them is of exactly these events."""
-        def steady():
-            before = events_of(job)
-            page = json.loads(status(job, job.id, "--json").stdout)["jobs"][0]
-            metrics = get(job, "/metrics")[1]
-            return (before, page, metrics) if events_of(job)[-1]["id"] == before[-1]["id"] else None
-        events, page, metrics = wait_for("a page between two events", steady)
+        events, page, metrics = page_between_events(job)
         replay = Replay(events)
         told, nodes = replay.status()
         seen = [{key: value for key, value in node.items() if key not in NODE_SAMPLES} for node in page.pop("nodes")]

@@ -1,5 +1,4 @@
 """Workers that hang, and others that are only slow: what `muster` says of them, and where they are."""
-import json
 import os
 import pathlib
 import re
@@ -8,9 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
-from events_test import events_of  # noqa: E402
-from replay_test import Replay  # noqa: E402
-from status_test import status  # noqa: E402
+from replay_test import Replay, page_between_events  # noqa: E402
 from job import NOBODY, WARM, Job, wait_for, without_times  # noqa: E402
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
@@ -207,11 +204,11 @@ class Hangs(unittest.TestCase):
             self.assertEqual(re.findall(r"where rank (\d+) is:", said), [str(rank)] if rank in explained else [])
             self.assertEqual(said.count("missing from"), 1)
             self.assertIsNone(launcher.poll())
-        page = json.loads(status(self.far_job, self.far_job.id, "--json").stdout)["jobs"][0]["goodput"]
-        events = events_of(self.far_job)
+        events, page, _ = page_between_events(self.far_job)
+        time = page["goodput"]
         suspected = next(event["data"] for event in events if "hang.suspected" in event["type"])
         self.assertGreater(suspected["hung_ms"], 4000)  # The last step was before the 5 s.
-        self.assertAlmostEqual(page["hung"], Replay(events).times(page["wall_clock"])[1]["hung"], delta=0.5)
+        self.assertAlmostEqual(time["hung"], Replay(events).times(time["wall_clock"])[1]["hung"], delta=0.5)
         for launcher in self.far:
             self.end(launcher)
 
