@@ -41,7 +41,8 @@ run logged
 rm /dev/kmsg
 run counted
 rm -f $TMPDIR/ready
-(until [ -e $TMPDIR/ready ]; do sleep 0.05; done; BIN/muster fault oom rank 1 > /mnt/fault.out 2>&1) &
+# Again where the agent does not know of the worker yet, until the job is over.
+(until [ -e $TMPDIR/ready ] && BIN/muster fault oom rank 1 > /mnt/fault.out 2>&1 || [ -e /mnt/injected.json ]; do sleep 0.2; done) &
 HOLD=1 run injected --allow-faults
 wait
 ulimit -c unlimited
