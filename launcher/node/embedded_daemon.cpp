@@ -143,7 +143,7 @@ std::vector<std::string> addresses_to_serve(const LaunchConfig& config) {
 using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
 
 /// Listens on one port at all of these addresses that this host has.
-Result<Listeners> open_listeners(const LaunchConfig& config) {
+Result<Listeners> open_listeners(const LaunchConfig& config, int tries_left = 20) {
     Listeners listeners;
     auto port = config.endpoint.port;
     for (const auto& address : addresses_to_serve(config)) {
@@ -155,6 +155,9 @@ Result<Listeners> open_listeners(const LaunchConfig& config) {
             port = (*opened)->port();
             listeners.push_back(*std::move(opened));
         } else if (listeners.empty() || opened.error().code == Errc::already_exists) {
+            // The kernel chose a port that is free at the first address. Kept meanwhile, it is not chosen again.
+            if (!listeners.empty() && config.endpoint.port == 0 && tries_left > 0)
+                return open_listeners(config, tries_left - 1);
             return opened.error();
         }
     }
@@ -283,8 +286,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
             return opened;
         }
         auto error = opened.error();
-        if (error.code != Errc::already_exists) return error;
-        if (hosting == Hosting::told) return error;
+        if (error.code != Errc::already_exists || hosting == Hosting::told) return error;
         auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, is_stopping}, deadline);
         if (owner == PortOwner::silent && !may_be_muster(config.endpoint.port)) owner = PortOwner::stranger;
         if (owner == PortOwner::silent) log(LogLevel::warning, error.context, advice(owner, config));
