@@ -122,7 +122,8 @@ Result<std::vector<Agent>> find_agents(const JobAddress& address) {
     if (::access(table, R_OK) != 0)
         return error_from_errno(errno, cat("find the agents of this host: ", table,
                                            " is not there (this container or chroot has no /proc: mount it)"));
-    auto addresses = agent::command_addresses(read_file(table));
+    // Read twice: the kernel may skip a socket when another one is closed between two pieces of the table.
+    auto addresses = agent::command_addresses(cat(read_file(table), read_file(table)));
     const auto user = ::geteuid();
     if (user != 0)
         std::erase_if(addresses, [&](const auto& one) { return one.user != user && !is_process_of(user, one.pid); });
