@@ -76,8 +76,10 @@ TEST_CASE("every frame arrives whole over a connection that is full, encrypted o
                 }
             }
         });
+        // The reader may stand still for longer than the second that a frame has.
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         for (std::uint64_t i = 0; i < count; ++i)
-            send_frame(from, {.unfinished = i, .text = std::string(failure_text_max, 'x'), .waits_for = {}});
+            send_frame(from, {.unfinished = i, .text = std::string(failure_text_max, 'x'), .waits_for = {}}, deadline);
         ::shutdown(from.get(), SHUT_WR);
         slow_reader.join();
         CHECK(taken == count);
