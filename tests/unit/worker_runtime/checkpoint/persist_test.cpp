@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <thread>
 
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
@@ -272,6 +273,8 @@ void commit_drafts(const std::string& directory, std::int64_t first, std::int64_
         const DraftName draft{.step = step, .round = 3, .nonce = "5eed1234"};
         std::filesystem::create_directory(directory + "/" + to_string(draft));
         (void)commit_draft(directory, draft, *claim);
+        // Who waits for the lock looks every 5 ms: without a pause the holder would always be first.
+        std::this_thread::sleep_for(12ms);
     }
 }
 
@@ -309,6 +312,7 @@ TEST_CASE("LATEST never goes back behind what another process has committed mean
         });
         REQUIRE(looked.has_value());
         while (running > 0 && ::waitpid(-1, nullptr, WNOHANG) > 0) --running;
+        std::this_thread::sleep_for(6ms);  // as there
     }
     CHECK(latest_in(directory) == "step_00000140");
 }
