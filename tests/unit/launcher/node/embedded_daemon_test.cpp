@@ -27,23 +27,32 @@ constexpr Duration patience = 120s;
 enum class Then { leaves, falls_silent };
 enum class Calls { hung_up, kept };
 
-FileDescriptor listen_at(const std::string& address, int queue_length) {
+FileDescriptor listen_at(const std::string& address, int queue_length, std::uint16_t port = 0) {
     FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int yes = 1;
-    const auto name = SocketAddress::from_numeric(address, 0);
+    const auto name = SocketAddress::from_numeric(address, port);
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     REQUIRE(::bind(listener.get(), name->data(), name->size()) == 0);
     REQUIRE(::listen(listener.get(), queue_length) == 0);
     return listener;
 }
 
+/// Has a port of 127.0.0.1 at which nobody listens: a listener of another test gets another one.
+FileDescriptor take_port() {
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto name = SocketAddress::from_numeric("127.0.0.1", 0);
+    REQUIRE(::bind(socket.get(), name->data(), name->size()) == 0);
+    return socket;
+}
+
 /// Has a port of `address` and says `answer` to each of `count` callers, then leaves the port or keeps it and is
-/// silent.
+/// silent. At 127.0.0.1, which is asked first, nobody else has the port.
 class Holder {
   public:
     Holder(const std::string& address, std::string answer, int count, Then then = Then::leaves,
            Calls calls = Calls::hung_up)
-        : listener_(listen_at(address, 8)) {
+        : unused_(address != "127.0.0.1" ? take_port() : FileDescriptor()),
+          listener_(listen_at(address, 8, unused_.valid() ? SocketAddress::local_of(unused_.get()).port() : 0)) {
         port_ = SocketAddress::local_of(listener_.get()).port();
         thread_ = std::thread([this, answer = std::move(answer), count, then, calls] {
             for (int i = 0; i < count; ++i) {
@@ -69,6 +78,7 @@ class Holder {
     [[nodiscard]] std::uint16_t port() const { return port_; }
 
   private:
+    FileDescriptor unused_;
     FileDescriptor listener_;
     std::uint16_t port_ = 0;
     std::thread thread_;
@@ -206,23 +216,23 @@ TEST_CASE("who hosts: what is told, else static's rank 0, else whose address the
 }
 
 TEST_CASE("a port that a muster of this job serves makes this node a client") {
-    const Holder holder("127.0.0.1", status(R"({"id": "other"}, {"id": "j"})"), 1);
+    const Holder holder("127.0.0.1", status(R"({"id": "other"}, {"id": "j"})"), 1000);
     CHECK(part_at(holder.port()) == "joins");
 }
 
 TEST_CASE("a musterd serves any job, whoever runs it") {
-    const Holder holder("127.0.0.1", "HTTP/1.1 200 OK\r\n\r\n{\"jobs\": [{\"id\": \"other\"}]}", 1);
+    const Holder holder("127.0.0.1", "HTTP/1.1 200 OK\r\n\r\n{\"jobs\": [{\"id\": \"other\"}]}", 1000);
     CHECK(part_at(holder.port()) == "joins");
 }
 
 TEST_CASE("a daemon that serves another of the host's addresses is found there") {
-    const Holder holder("127.0.0.2", status(R"({"id": "j"})"), 1);
+    const Holder holder("127.0.0.2", status(R"({"id": "j"})"), 1000);
     CHECK(part_at(holder.port(), {"127.0.0.2"}) == "joins");
 }
 
 TEST_CASE("a musterd at one address that asks for a token is no stranger") {
     const std::string asks = "HTTP/1.1 401 Unauthorized\r\n";
-    const Holder musterd("127.0.0.2", asks + "Server: muster\r\nConnection: close\r\n\r\n", 1);
+    const Holder musterd("127.0.0.2", asks + "Server: muster\r\nConnection: close\r\n\r\n", 1000);
     CHECK(part_at(musterd.port(), {"127.0.0.2"}) == "joins");
     const Holder stranger("127.0.0.1", asks + "Server: another\r\n\r\n", 1000);
     CHECK(port_owner({{}, stranger.port(), "j", no_haste}, Clock::now() + patience) == PortOwner::stranger);
