@@ -148,8 +148,8 @@ TEST_CASE("saves that wait for copies to the next node do not keep the shared di
 TEST_CASE("memory that is still being sent is not written by the saves that come meanwhile") {
     const ScratchFolder scratch;
     Agents agents;
-    // So the second part of a copy is sent eight seconds after the first, and so many saves are done before.
-    const CheckpointOptions slow{.when_busy = WhenBusy::wait, .copy_bytes_per_second = 1u << 17};
+    // So the second part of a copy is sent sixteen seconds after the first, and so many saves are done before.
+    const CheckpointOptions slow{.when_busy = WhenBusy::wait, .copy_bytes_per_second = copy_bytes_per_second_min};
     const auto wrong = round_with_agents(
         scratch / "c", 2, 0, agents,
         [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
