@@ -128,12 +128,14 @@ std::string MetricsFile::path_in(const std::string& directory, std::string_view 
     return cat(directory, "/muster_", job_in_name(job), ".prom");
 }
 
-MetricsFile::MetricsFile(std::shared_ptr<Target> target)
+MetricsFile::MetricsFile(std::shared_ptr<Target> target, Duration last_write_max)
     : writer_({.write = [target = std::move(target)](std::string_view pages) { target->write(pages); },
                .skipped = [](std::uint64_t) { return std::string(); }},
-              {.buffer_max_bytes = 1 << 20, .patience = 0ms}) {}
+              {.buffer_max_bytes = 1 << 20, .patience = 0ms}),
+      last_write_max_(last_write_max) {}
 
-Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string& path, std::string_view page) {
+Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string& path, std::string_view page,
+                                                       Duration last_write_max) {
     const auto directory = path.substr(0, path.rfind('/'));
     struct stat facts {};
     const bool is_there = ::stat(directory.c_str(), &facts) == 0;
@@ -141,14 +143,14 @@ Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string& path, 
         return Error{is_there ? Errc::invalid_argument : Errc::not_found,
                      cat(directory, is_there ? " is no directory" : " does not exist",
                          "; name the directory of node_exporter's textfile collector")};
-    std::unique_ptr<MetricsFile> file(new MetricsFile(std::make_shared<Target>(path)));
+    std::unique_ptr<MetricsFile> file(new MetricsFile(std::make_shared<Target>(path), last_write_max));
     file->write(page);
     return file;
 }
 
 MetricsFile::~MetricsFile() {
     write({});
-    writer_.flush(last_flush_max);
+    writer_.flush(last_write_max_);
 }
 
 void MetricsFile::write(std::string_view page) {

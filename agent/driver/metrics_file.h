@@ -22,8 +22,10 @@ class MetricsFile {
 
     /// Writes `page` on the thread. Error: the directory is missing, or is none. Whatever else is wrong may pass, and
     /// is a warning.
-    static Result<std::unique_ptr<MetricsFile>> open(const std::string& path, std::string_view page);
-    /// Removes the file, because the collector would read a stale one for ever. Waits up to 5 s for the thread.
+    static Result<std::unique_ptr<MetricsFile>> open(const std::string& path, std::string_view page,
+                                                     Duration last_write_max = last_flush_max);
+    /// Removes the file, because the collector would read a stale one for ever. Waits up to `last_write_max` for the
+    /// thread.
     ~MetricsFile();
     MetricsFile& operator=(MetricsFile&&) = delete;
 
@@ -38,8 +40,9 @@ class MetricsFile {
 
   private:
     class Target;
-    explicit MetricsFile(std::shared_ptr<Target> target);
+    MetricsFile(std::shared_ptr<Target> target, Duration last_write_max);
     ConsoleWriter writer_;
+    const Duration last_write_max_;
 };
 
 }  // namespace muster::agent

@@ -45,9 +45,9 @@ void put_text(const fs::path& path, std::string_view text) {
     std::ofstream(path) << text;
 }
 
-/// One that has written its first page.
+/// One that has written its first page, and waits for its thread at its end.
 std::unique_ptr<MetricsFile> opened(const std::string& path, int number) {
-    auto file = MetricsFile::open(path, page_with(number)).value();
+    auto file = MetricsFile::open(path, page_with(number), 60s).value();
     REQUIRE(file->flush(60s));
     return file;
 }
