@@ -21,10 +21,10 @@ constexpr std::string_view munge_fails_text = "munge does not work on the first 
 }  // namespace
 
 std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const LaunchConfig& config,
-                                         const Environment& environment) {
+                                         const Environment& environment, KeyGiverLimits limits) {
     if (!meets_in_slurm_step(config, environment) || !*config.is_host || config.key.empty()) return nullptr;
     return std::unique_ptr<KeyGiver>(new KeyGiver(loop, munge_key_terms(config.job, environment),
-                                                  rendezvous::job_key_text(config.key), config.launch_key));
+                                                  rendezvous::job_key_text(config.key), config.launch_key, limits));
 }
 
 void KeyGiver::ask(const std::string& source, std::string nonce, Gone gone, Answer answer) {
@@ -45,7 +45,7 @@ void KeyGiver::forget_gone() {
 }
 
 void KeyGiver::begin_next() {
-    while (!waiting_.empty() && std::chrono::steady_clock::now() - waiting_.front().asked >= munge_answer_limit) {
+    while (!waiting_.empty() && std::chrono::steady_clock::now() - waiting_.front().asked >= limits_.question) {
         sources_.erase(waiting_.front().source);
         waiting_.front().answer(503, "the first node was busy with questions for the key\n");
         waiting_.pop_front();
@@ -68,7 +68,7 @@ void KeyGiver::start(Question question) {
     terms_.nonce = question.nonce;
     auto text = munge_key_text(terms_, key_);
     runs_.start(
-        munge_command(::geteuid()), munge_limit,
+        munge_command(::geteuid()), limits_.run,
         [this, question = std::move(question)](const std::string& printed) {
             --under_way_;
             sources_.erase(question.source);

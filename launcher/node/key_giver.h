@@ -21,6 +21,11 @@
 
 namespace muster::launcher {
 
+struct KeyGiverLimits {
+    Duration run = munge_limit;
+    Duration question = munge_answer_limit;
+};
+
 /// Gives the key of this node's job to the nodes of the step that ask for it. On `loop`'s thread.
 class KeyGiver {
   public:
@@ -32,7 +37,7 @@ class KeyGiver {
 
     /// Nothing if this node does not serve a step's job, or the job has no key. `loop` outlives it.
     static std::unique_ptr<KeyGiver> make(boost::asio::io_context& loop, const LaunchConfig& config,
-                                          const Environment& environment);
+                                          const Environment& environment, KeyGiverLimits limits = {});
 
     /// One at a time for each source_of(source), so that one host does not keep the others waiting. It starts at most
     /// four munge at one time, and one each 4 ms. It starts none for a question that is older than its asker waits, or
@@ -47,8 +52,9 @@ class KeyGiver {
         Answer answer;
         std::chrono::steady_clock::time_point asked;
     };
-    KeyGiver(boost::asio::io_context& loop, MungeKeyTerms terms, std::string key, LaunchKey source)
-        : runs_(loop), pause_(loop), terms_(std::move(terms)), key_(std::move(key)), source_(source) {}
+    KeyGiver(boost::asio::io_context& loop, MungeKeyTerms terms, std::string key, LaunchKey source,
+             KeyGiverLimits limits)
+        : runs_(loop), pause_(loop), terms_(std::move(terms)), key_(std::move(key)), source_(source), limits_(limits) {}
     void forget_gone();
     void begin_next();
     void start(Question question);
@@ -60,6 +66,7 @@ class KeyGiver {
     MungeKeyTerms terms_;
     const std::string key_;  ///< The text form.
     const LaunchKey source_;
+    const KeyGiverLimits limits_;
     std::deque<Question> waiting_;
     std::set<std::string> sources_;  ///< Of those that wait, and of those under way.
     std::size_t under_way_ = 0;

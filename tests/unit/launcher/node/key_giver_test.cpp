@@ -44,7 +44,7 @@ class StandIn {
 };
 
 /// Counts its run, and waits for release().
-constexpr const char* held_munge = ": >run.$$; until [ -e go ]; do sleep 0.01; done; cat >/dev/null; echo MUNGE:x:";
+constexpr const char* held_munge = ": >run.$$; until [ -e go ]; do sleep 0.1; done; cat >/dev/null; echo MUNGE:x:";
 
 struct Asked {
     boost::asio::io_context loop;
@@ -64,7 +64,8 @@ struct Asked {
                                 {"SLURM_STEP_ID", "0"},
                                 {"SLURM_PROCID", "0"},
                                 {"SLURM_NODEID", "0"},
-                                {"SLURM_STEP_NODELIST", "n[0-7]"}});
+                                {"SLURM_STEP_NODELIST", "n[0-7]"}},
+                               {.run = 60s, .question = 60s});
         REQUIRE(giver);
     }
     /// What it returns is to be set when the asker goes.
