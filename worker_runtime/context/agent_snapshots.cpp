@@ -8,9 +8,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The thread that saves waits so long for an agent that has no CPU for a moment, or a job's last snapshot would be
-/// lost to it, and ranks would have no step in common. All ranks leave out further snapshots meanwhile.
-constexpr Duration give_time_max = 2s;
 /// Between two tries: the limit of descriptors under way may be reached, for which no poll waits.
 constexpr Duration give_pause = 5ms;
 
@@ -39,7 +36,7 @@ bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes
     std::unique_lock lock(mutex_);
     const local::Give give{
         .kind = local::HandoverKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
-    const auto until = Clock::now() + (was_taken_ ? give_time_max : Duration::zero());
+    const auto until = Clock::now() + (was_taken_ ? give_time_max_ : Duration::zero());
     was_taken_ = false;
     while (agent_ != nullptr && !was_taken_) {
         was_taken_ = agent_->send(give, &memory);

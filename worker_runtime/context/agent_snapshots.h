@@ -16,8 +16,11 @@ namespace muster::runtime {
 class AgentSnapshots final : public SnapshotLink {
   public:
     /// `expected`: the number of offers that the agent has announced.
-    AgentSnapshots(std::size_t expected, std::shared_ptr<const RoundGroups> groups)
-        : groups_(std::move(groups)), expected_(expected) {}
+    /// `give_time_max`: the thread that saves waits so long for an agent that has no CPU for a moment, or a job's last
+    /// snapshot would be lost to it, and ranks would have no step in common. All ranks leave out further snapshots
+    /// meanwhile.
+    AgentSnapshots(std::size_t expected, std::shared_ptr<const RoundGroups> groups, Duration give_time_max = 2s)
+        : groups_(std::move(groups)), give_time_max_(give_time_max), expected_(expected) {}
 
     /// Destroy the link before its owner. Before connect(), nothing is given.
     void connect(AgentLink& agent);
@@ -33,6 +36,7 @@ class AgentSnapshots final : public SnapshotLink {
 
   private:
     std::shared_ptr<const RoundGroups> groups_;
+    const Duration give_time_max_;
     std::mutex mutex_;
     std::condition_variable heard_;
     std::size_t expected_;

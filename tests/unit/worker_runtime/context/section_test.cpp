@@ -125,10 +125,11 @@ TEST_CASE("heartbeats, steps and sections reach the agent without a context, the
     CHECK(agent.hears_section("last"));
     CHECK(agent.channel->facts().heartbeats == 1);
     // Many heartbeats are few datagrams.
+    const auto many = std::chrono::steady_clock::now();
     for (int i = 0; i < 100000; ++i) heartbeat();
     const Section end("end");
     CHECK(agent.hears_section("end"));
-    CHECK(agent.channel->facts().heartbeats < 100);
+    CHECK(agent.channel->facts().heartbeats <= 2 + (std::chrono::steady_clock::now() - many) / 100ms);
 }
 
 TEST_CASE("a worker says nothing to another user who listens at its agent's address") {
@@ -177,33 +178,35 @@ TEST_CASE("a snapshot waits for an agent whose queue is full: not for ever, not 
                                             [](const auto&, const auto&) {});
     REQUIRE(link.has_value());
     const auto groups = std::make_shared<runtime::RoundGroups>();
-    runtime::AgentSnapshots snapshots(0, groups);
-    snapshots.connect(**link);
+    runtime::AgentSnapshots patient(0, groups, 120s), hasty(0, groups, 1s);
+    patient.connect(**link);
+    hasty.connect(**link);
     const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-    const auto give = [&](std::int64_t step) { return snapshots.give(memory, 7, step, "/ckpt"); };
+    const auto give = [&](auto& snapshots, std::int64_t step) { return snapshots.give(memory, 7, step, "/ckpt"); };
     constexpr int most = 1 << 20;
     int said = 0;
     while (said < most && (*link)->send(local::Heartbeat{})) ++said;
     REQUIRE(said < most);
     SECTION("one that reads again gets it") {
-        auto given = std::async(std::launch::async, [&] { return give(1); });
+        auto given = std::async(std::launch::async, [&] { return give(patient, 1); });
         CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.snapshot_step == 1; }));
         CHECK(given.get());
     }
     SECTION("one that does not is waited for once, until it takes one") {
         const auto began = std::chrono::steady_clock::now();
-        CHECK_FALSE(give(1));
+        CHECK_FALSE(give(hasty, 1));
         const auto first = std::chrono::steady_clock::now() - began;
-        CHECK(first >= 2s);
-        CHECK_FALSE(give(2));
-        CHECK(std::chrono::steady_clock::now() - began - first < 2s);
+        CHECK(first >= 1s);
+        for (int i = 0; i < 30; ++i) CHECK_FALSE(give(hasty, 2));
+        CHECK(std::chrono::steady_clock::now() - began - first < 30s);
         CHECK(agent.hears([&](const agent::WorkerFacts& facts) { return facts.heartbeats == said; }));
-        CHECK(give(3));
+        CHECK(give(hasty, 3));
         CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.snapshot_step == 3; }));
     }
     SECTION("the link that is taken away ends it") {
-        auto given = std::async(std::launch::async, [&] { return give(1); });
-        snapshots.disconnect();
+        auto given = std::async(std::launch::async, [&] { return give(patient, 1); });
+        patient.disconnect();
+        CHECK(given.wait_for(60s) == std::future_status::ready);
         CHECK_FALSE(given.get());
     }
 }
@@ -213,7 +216,7 @@ TEST_CASE("a send ends at its deadline where too many descriptors of its user ar
     const Child sender{test::fork_with_test()};
     if (sender.pid == 0) {
         ::alarm(30);
-        constexpr uid_t nobody = 65534;
+        const uid_t nobody = 60000 + ::getpid() % 5000;  // no other test's: the descriptors of a user count together
         const rlimit few{.rlim_cur = 64, .rlim_max = 64};
         int ends[2];
         if (::setresuid(nobody, nobody, nobody) != 0 || ::setrlimit(RLIMIT_NOFILE, &few) != 0 ||
