@@ -45,25 +45,15 @@ class OneListener {
     OneListener(const OneListener&) = delete;
     OneListener& operator=(const OneListener&) = delete;
 
-    std::string take_all() const {
-        const int peer = ::accept(fd_, nullptr, nullptr);
-        std::string bytes;
-        char piece[256];
-        for (ssize_t size = 0; (size = ::recv(peer, piece, sizeof piece, 0)) > 0;)
-            bytes.append(piece, static_cast<std::size_t>(size));
-        ::close(peer);
-        return bytes;
-    }
-    /// Says `words` to the next one that connects, and hears it out.
-    void answer(std::string_view words) {
+    std::string take_all() const { return hear_out(::accept(fd_, nullptr, nullptr)); }
+    /// Says `words`, and no more, to the next one that connects, and hears it out.
+    std::string answer(std::string_view words) {
         const int peer = ::accept(fd_, nullptr, nullptr);
         ::send(peer, words.data(), words.size(), MSG_NOSIGNAL);
         ::shutdown(peer, SHUT_WR);
-        char piece[256];
-        while (::recv(peer, piece, sizeof piece, 0) > 0) {
-        }
-        ::close(peer);
+        auto bytes = hear_out(peer);
         ++answered_count_;
+        return bytes;
     }
     [[nodiscard]] int answered_count() const { return answered_count_; }
     /// Whoever connects from now on is refused.
@@ -71,6 +61,14 @@ class OneListener {
     [[nodiscard]] std::uint16_t port() const { return port_; }
 
   private:
+    static std::string hear_out(int peer) {
+        std::string bytes;
+        char piece[256];
+        for (ssize_t size = 0; (size = ::recv(peer, piece, sizeof piece, 0)) > 0;)
+            bytes.append(piece, static_cast<std::size_t>(size));
+        ::close(peer);
+        return bytes;
+    }
     std::atomic<int> answered_count_{0};
     int fd_ = -1;
     std::uint16_t port_ = 0;
@@ -107,11 +105,10 @@ TEST_CASE("the last words reach the first address that answers: Hello and AgentD
 TEST_CASE("the last words of an agent with a key begin with the question for a proof") {
     OneListener listener;
     std::string bytes;
-    std::thread daemon([&] { bytes = listener.take_all(); });
+    std::thread daemon([&] { bytes = listener.answer({}); });
     auto plan = plan_for({{"127.0.0.1", listener.port()}});
     plan.keys = {std::string(31, 'k') + '\n', std::string(32, 'o')};
-    // The daemon's thread ends only where somebody calls, so this is long enough to call on a busy host.
-    deliver_death_notice(write_death_notice(plan), 4s);
+    deliver_death_notice(write_death_notice(plan), 60s);
     daemon.join();
     native::FrameReader reader(native::Sender::agent);
     reader.append(bytes);
