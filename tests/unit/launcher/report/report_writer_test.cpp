@@ -160,7 +160,7 @@ TEST_CASE("whoever reads a report while it is written finds the old one or the n
     const auto path = folder / "report.json";
     const std::string reports[] = {std::string(300'000, 'a'), std::string(200'000, 'b')};
     REQUIRE(write_report(path, reports[0]).has_value());
-    constexpr int changes_wanted = 30;
+    constexpr int changes_wanted = 10;
     std::atomic<int> changes_seen = 0;
     std::atomic<bool> in_parts = false;
     std::atomic<bool> over = false;

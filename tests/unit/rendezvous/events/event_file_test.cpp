@@ -51,7 +51,7 @@ TEST_CASE("lines are appended, and a new file is its owner's alone") {
         const auto file = EventFile::open(folder / "events");
         REQUIRE(file.has_value());
         (*file)->add(line(run));
-        CHECK((*file)->flush(10s));
+        CHECK((*file)->flush(60s));
     }
     CHECK(read(folder / "events") == line(0) + line(1));
     struct stat facts {};
@@ -89,7 +89,7 @@ TEST_CASE("a directory gets a new file when one is full, and keeps as many as it
     REQUIRE(file.has_value());
     for (int i = 0; i < 10; ++i) {
         (*file)->add(line(i));
-        REQUIRE((*file)->flush(10s));
+        REQUIRE((*file)->flush(60s));
     }
     CHECK(read(folder / "events/events.jsonl") == line(8) + line(9));
     CHECK(read(folder / "events/events.1.jsonl") == line(6) + line(7));
@@ -129,7 +129,7 @@ TEST_CASE("a new file that cannot be made costs no kept file, and the full one t
     REQUIRE(file.has_value());
     const auto add = [&](int number) {
         (*file)->add(line(number));
-        REQUIRE((*file)->flush(10s));
+        REQUIRE((*file)->flush(60s));
     };
     for (int i = 0; i < 6; ++i) add(i);
     {
@@ -162,12 +162,12 @@ TEST_CASE("on a full disk whole lines stay, and a record tells how many were dro
         const test::FileSizeLimit limit(line(0).size() * 2 + 5);
         for (int i = 0; i < 5; ++i) {
             (*file)->add(line(i));
-            REQUIRE((*file)->flush(10s));
+            REQUIRE((*file)->flush(60s));
         }
         CHECK(read(folder / "events") == line(0) + line(1));
     }
     (*file)->add(line(5));
-    REQUIRE((*file)->flush(10s));
+    REQUIRE((*file)->flush(60s));
     const auto text = read(folder / "events");
     REQUIRE(text.starts_with(line(0) + line(1)));
     REQUIRE(text.ends_with("\n" + line(5)));
