@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <latch>
+#include <string>
 
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/system/standard_streams.h"
@@ -101,10 +103,16 @@ TEST_CASE("a thread of ours takes no signal, bears its name, and leaves the mask
     sigset_t before, after, inside;
     ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
     char name[16] = {};
-    auto started = start_thread("muster-test", [&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &inside); });
+    std::latch named(1);  // the thread lives until then
+    auto started = start_thread("muster-test", [&] {
+        ::pthread_sigmask(SIG_SETMASK, nullptr, &inside);
+        named.wait();
+    });
     REQUIRE(started.has_value());
     ::pthread_getname_np(started->native_handle(), name, sizeof name);
+    named.count_down();
     started->join();
+    CHECK(std::string(name) == "muster-test");
     ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
     CHECK(::sigismember(&inside, SIGTERM) == 1);
     CHECK(::sigismember(&inside, SIGINT) == 1);
