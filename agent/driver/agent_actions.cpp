@@ -176,7 +176,7 @@ void Agent::Driver::carry_out(const Finish& action) {
     health_.drop();
     looking_.cancel();
     measuring_.cancel();
-    metrics_file_.reset();
+    if (metrics_file_) metrics_file_->write({});  // a directory that hangs must not hold up this loop
     preflight_.drop();
     feeding_.cancel();
     deadline_.cancel();

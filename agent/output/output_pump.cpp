@@ -55,8 +55,8 @@ void OutputPump::close() {
     }
     if (!flush_console())
         log(LogLevel::warning,
-            "stdout or stderr did not accept all output of the workers before muster exited; the rest is missing there "
-            "(the files of --tee are complete)");
+            "stdout or stderr did not accept all output of the workers before muster exited; the rest is missing there",
+            stopped ? " (the files of --tee are complete)" : "");
 }
 
 void OutputPump::wake() {
@@ -199,7 +199,7 @@ void OutputPump::run() {
             stopped_ = true;
             return has_stopped_.notify_all();
         }
-        finish_settled(now);  // whom it calls is there until close() returns
+        if (!stop_) finish_settled(now);  // whom it calls is there until close() returns
     }
 }
 

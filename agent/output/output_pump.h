@@ -46,7 +46,7 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
     static ClosingPtr<OutputPump> make(Console console) {
         return closing(std::shared_ptr<OutputPump>(new OutputPump(console)));
     }
-    /// Stops reading. Where a log file takes nothing, it waits 5 s, then as long for the console, and says so.
+    /// Stops reading. Waits up to 5 s for the log files, then up to 5 s for the console, and logs what is missing.
     void close();
 
     /// Opens what the two plans ask for, under the number `worker`, which is not used again. The caller gives the

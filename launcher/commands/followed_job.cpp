@@ -39,9 +39,11 @@ bool FollowedJob::goes_on(JobLogs& logs) {
                               : cat(source_.name(), " has not named the job's nodes for ", describe(silence_max),
                                     ", and no node is connected: the job is probably over");
     const auto cut_off = logs.cut_off_count();
-    tell_(cut_off == 0 ? end
-                       : cat(end, "; the last lines of ", cut_off, cut_off == 1 ? " node" : " nodes",
-                             " may be missing; muster logs DIR shows the files"));
+    const auto missing =
+        logs.has_missed_round() ? std::string("; its last round ended before it was seen")
+        : cut_off > 0 ? cat("; the last lines of ", cut_off, cut_off == 1 ? " node" : " nodes", " may be missing")
+                      : std::string();
+    tell_(missing.empty() ? end : cat(end, missing, "; muster logs DIR shows the files"));
     return false;
 }
 

@@ -78,7 +78,9 @@ void JobLogs::meet(const JobAgents& job) {
     // One that is met later, or again, delays nobody: its lines may be late.
     if (nodes_.empty() && !job.agents.empty()) order_.wait_for_clocks(std::chrono::steady_clock::now() + patience);
     // Of a node that is not in the last round, its own last one is not the job's.
-    if (request_.last_round && !request_.round) request_.round = job.round;
+    if (request_.last_round && !request_.round && !job.is_over) request_.round = job.round;
+    if (!job.agents.empty()) seen_round_ = job.round;
+    over_round_ = job.is_over ? job.round : std::nullopt;
     for (const auto& agent : job.agents) {
         if (!is_of_nodes(agent.host, request_.nodes)) continue;
         auto& node = nodes_[agent.incarnation];
@@ -89,13 +91,6 @@ void JobLogs::meet(const JobAgents& job) {
     }
     if (!nodes_.empty()) request_.last.reset();  // All that a node prints from now on is wanted.
     if (nodes_.size() > 2 * nodes_max) forget_gone(job);
-    if (job.is_over && job.round && !request_.round) note_missed_round(*job.round);
-}
-
-/// The job's last round may have ended before it was seen that it began.
-void JobLogs::note_missed_round(std::uint64_t last) {
-    if (std::ranges::any_of(nodes_, [&](const auto& one) { return one.second.round == last; })) return;
-    for (auto& [incarnation, node] : nodes_) node.is_cut_off |= node.round_is_over;
 }
 
 /// A job whose agents are started again and again. Those that wait for a round go on in their files later.
@@ -199,6 +194,10 @@ bool JobLogs::may_go_on() const {
 
 bool JobLogs::awaits_round() const {
     return open_count_ == 0 && std::ranges::any_of(nodes_, [](const auto& one) { return one.second.round_is_over; });
+}
+
+bool JobLogs::has_missed_round() const {
+    return over_round_ && !request_.round && over_round_ != seen_round_;
 }
 
 std::size_t JobLogs::cut_off_count() const {

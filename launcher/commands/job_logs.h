@@ -69,6 +69,8 @@ class JobLogs {
     [[nodiscard]] bool awaits_round() const;
     /// Some node did not send all of its lines.
     [[nodiscard]] bool has_failed() const { return has_failed_; }
+    /// The job is over, and its last round ended before meet() heard of it.
+    [[nodiscard]] bool has_missed_round() const;
     /// So many nodes were cut off, and have not been met again.
     [[nodiscard]] std::size_t cut_off_count() const;
 
@@ -92,7 +94,6 @@ class JobLogs {
     void connect(Node& node, const JobAgents::Agent& agent);
     LogOrder::NodeId order_for(Node& node);
     void forget_gone(const JobAgents& job);
-    void note_missed_round(std::uint64_t last);
     bool take(Node& node, agent::LogMessage message);
     void ended(Node& node, const std::string& why);
     void tell(Node& node, const std::string& why);
@@ -112,6 +113,8 @@ class JobLogs {
     std::vector<LogOrder::NodeId> left_orders_;  ///< Of connections that have ended.
     std::set<const Node*> in_history_;
     std::set<Node*> paused_;
+    std::optional<std::uint64_t> seen_round_{};  ///< The newest whose nodes were named, also those that are not wanted.
+    std::optional<std::uint64_t> over_round_{};  ///< The last one of a job that is over.
     std::size_t open_count_ = 0;
     std::size_t waiting_ = 0;  ///< Nodes that may have a round later.
     bool has_failed_ = false;

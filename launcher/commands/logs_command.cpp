@@ -197,7 +197,8 @@ int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents&
     }
     if (printer.trouble() == 0) logs.finish(sink);
     printer.first_read();
-    const bool has_all = followed && logs.may_go_on() ? logs.cut_off_count() == 0 : !logs.has_failed();
+    const bool has_all =
+        followed && logs.may_go_on() ? logs.cut_off_count() == 0 && !logs.has_missed_round() : !logs.has_failed();
     const bool is_whole = printer.trouble() == EPIPE || has_all;
     const int code = exit_code(printer.trouble());
     return code == 0 && !is_whole ? 1 : code;

@@ -54,6 +54,7 @@ NodeEvents::NodeEvents(const LaunchConfig& config, std::unique_ptr<EventFile> fi
 
 NodeEvents::~NodeEvents() {
     set_log_listener({});
+    torch_out_.flush(last_flush_max);
 }
 
 void NodeEvents::take(Event event) {
@@ -73,7 +74,6 @@ void NodeEvents::ended(bool succeeded, const std::string& outcome, const std::st
     take(std::move(event));
     if (!torch_) return;
     for (const auto& line : torch_->end(succeeded, text, std::chrono::steady_clock::now())) torch_out_.add(line);
-    torch_out_.flush(last_flush_max);
 }
 
 rendezvous::EventSink NodeEvents::daemon_sink() const {

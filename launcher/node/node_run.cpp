@@ -51,7 +51,9 @@ constexpr Duration resolve_limit_of_host = 250ms;
 constexpr Duration death_notice_limit = 2s;
 constexpr Duration slurm_node_limit = 5s;  // timeout for scontrol to report a node's address
 constexpr Duration end_linger = 10s;       // timeout for the other agents to receive the end from this node's daemon
-constexpr Duration stop_slack = 20s;       // for the parts of a stop besides the grace period and copies to disk
+// For the parts of a stop besides the grace period and copies to disk: one reader or disk that hangs, 5 s at each
+// place.
+constexpr Duration stop_slack = 20s;
 constexpr Duration last_lines_limit = 5s;  // a disk that hangs holds up the end no longer
 constexpr Duration metrics_retry = 10s;    // between attempts to open the port of --metrics-listen, and how many;
 constexpr int metrics_tries = 3;           // each failure looks through /proc for the port's holder

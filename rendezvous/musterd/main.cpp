@@ -254,7 +254,6 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
-    flush_log(last_flush_max);
     return 0;
 }
 
@@ -400,5 +399,7 @@ int main(int argc, char** argv) {
         return answer(text.str());
     }
     if (given.count("version") > 0) return answer(build_facts("musterd"));
-    return run(given, places);
+    const int code = run(given, places);
+    flush_log(last_flush_max);  // another daemon may lead by now
+    return code;
 }

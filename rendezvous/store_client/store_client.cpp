@@ -38,7 +38,8 @@ struct StoreClient::Impl {
         if (store.core.is_cancelling()) {
             // A store that stood still has not yet acknowledged the end of the last call's wait.
             const auto ended = run_exchange(store.socket, store.core, {}, until);
-            if (store.core.progress() != StoreClientCore::Progress::expired) return named(request, ended.error());
+            if (store.core.progress() != StoreClientCore::Progress::expired || steady_clock::now() >= until)
+                return named(request, ended.error());
         }
         const auto bytes = store.core.request(request);
         if (auto done = run_exchange(store.socket, store.core, bytes, until); !done)

@@ -3,8 +3,8 @@
 // Keys and values are bytes. PyTorch's TCPStore clients see the same keys ("/" precedes each on the wire).
 //
 // Every call has a deadline: `timeout` from its start, or the options' default. After the deadline the call fails with
-// timed_out. A wait is then cancelled on the server, which the call awaits for a second at most and the next call for
-// as long as it has: the client stays usable also where the server stands still. After any other failure of the
+// timed_out. A wait is then cancelled on the server. The call waits up to 1 s for the acknowledgement, and the next
+// call waits for the rest, so the client stays usable where the server stands still. After any other failure of the
 // connection, every later call returns the first failure. Nothing is ever sent twice, because c10d does not report
 // which requests took effect. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys per call. A call beyond a limit
 // fails with limit_exceeded before anything is sent (a server would close the connection without a reason).
@@ -45,7 +45,8 @@ class StoreClient {
     using Keys = std::vector<std::string>;
     using Timeout = std::optional<Duration>;
 
-    /// Stores without waiting, because there is no answer. Later calls on this client see the value.
+    /// Stores without waiting, because there is no answer, unless a cancellation is not acknowledged yet. Later calls
+    /// on this client see the value.
     Result<void> set(std::string_view key, std::string_view value, Timeout timeout = {});
     /// Waits until the key exists. One round trip to our server, two (WAIT, GET) to PyTorch's. If the key is deleted
     /// between the two, PyTorch's libuv server returns an empty value, and its legacy server closes the connection.

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A store that is silent for so long is lost, and the connection with it.
+/// A store that does not answer a question for so long is lost, and the connection with it.
 constexpr Duration answer_timeout = 30s;
 /// Between questions, at first: others are mostly as far as this rank.
 constexpr Duration pause_min = 250us;

@@ -17,7 +17,8 @@ class EtcdState final : public StateStore {
     /// `self` is this daemon's endpoint for agents; empty: it is no candidate and only reports the leader
     /// (`stands_by`). `post` must outlive the state. Errors: those of the TLS files.
     static Result<std::unique_ptr<EtcdState>> open(EtcdPlace place, std::string self, PostToDaemon post);
-    /// Resigns as leader, with a timeout of 5 s: a record that is left behind stays for ever.
+    /// Resigns as leader, with 5 s for the last writes and the deletion of records, of which each request has 1 s: a
+    /// record that is left behind stays for ever.
     ~EtcdState() override;
 
     void write(std::uint64_t sequence, std::vector<Record> records) override;

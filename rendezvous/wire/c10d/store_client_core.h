@@ -7,9 +7,8 @@
 //   open()        the first bytes: VALIDATE, PING, and a CHECK that only our server answers with "ready"
 //   request()     the bytes of one request; done at once if it has no answer
 //   receive()     received bytes; done when the reply is complete
-//   timed_out()   the deadline passed: CANCEL_WAIT for a wait, the end of the connection for anything else; a store
-//   that
-//                 does not acknowledge CANCEL_WAIT soon may do so before the next request()
+//   timed_out()   the deadline passed: CANCEL_WAIT for a wait, the end of the connection for anything else. The server
+//                 may acknowledge CANCEL_WAIT late, but before the next request()
 //
 // After Progress::failed the connection is unusable: close it; error() has the reason.
 #pragma once

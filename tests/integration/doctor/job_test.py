@@ -92,7 +92,8 @@ class Preflight(unittest.TestCase):
 
     def test_off_looks_at_nothing(self):
         with Job() as job:
-            launcher = self.launch(job, "--preflight=off", worker=UNTIL_DONE, **SICK)
+            launcher = self.launch(job, "--preflight=off", worker="touch off; " + UNTIL_DONE, **SICK)
+            wait_for("its worker", (job.directory / "off").exists)
             self.looked(job, **SICK)  # begins later, and takes as long as its own looks would
             self.assertEqual(launcher.wait(60), 0)
             self.assertNotIn("preflight", launcher.err.read_text())

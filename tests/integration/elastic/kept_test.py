@@ -397,7 +397,7 @@ class KeptRounds(unittest.TestCase):
             viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
             wait_for("lines of three ranks", lambda: viewer.out.read_text().count("is here") == 3, deadline=120)
             os.kill(before[1]["pid"], signal.SIGKILL)
-            wait_until_followed(job, viewer)  # else it might find the job over
+            wait_until_followed(job, viewer)  # the job must not end before
             wait_for("lines of round 1", lambda: (text := viewer.out.read_text()).count("of two rounds") == 2 and text.count("is here") == 4, deadline=120)
             job.finish()
             job.expect_exit(launcher, 0, deadline=120)

@@ -7,6 +7,7 @@ import pathlib
 import re
 import socket
 import subprocess
+import sys
 import threading
 import urllib.request
 
@@ -18,12 +19,13 @@ def logs(job, *words):
 
 
 def of_job(job, *words):
-    """Of the running job, as its daemon names its nodes. Asked again where the daemon or a node of a busy machine was late."""
-    for _ in range(5):
+    """Of the running job, as its daemon names its nodes. Asks up to five times where an answer of a busy machine was late."""
+    for left in range(4, -1, -1):
         shown = logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", *words)
-        if not re.search("no answer within|the deadline passed", shown.stderr) and not re.search("(?m)^~", shown.stdout):
-            break
-    return shown
+        is_late = re.search("no answer within|does not answer within|the deadline passed", shown.stderr) or re.search("(?m)^~", shown.stdout)
+        if not is_late or left == 0:
+            return shown
+        print("asked again:", shown.stdout, shown.stderr, file=sys.stderr)
 
 
 def agents(job):
@@ -51,7 +53,7 @@ def is_connected(process, port):
 
 
 def wait_until_followed(job, viewer):
-    """The nodes of round 1 have this viewer. The last look at round 0 may show the first lines of round 1, too."""
+    """Waits until the viewer is connected to every node of round 1. The last look at round 0 may show the first lines of round 1, too."""
     def is_followed():
         page = agents(job)
         return page["round"] == 1 and page["nodes"] and all(is_connected(viewer, node["port"]) for node in page["nodes"])

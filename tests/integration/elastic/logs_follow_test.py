@@ -59,7 +59,7 @@ class LogsFollow(unittest.TestCase):
             job.expect_exit(node, 3, deadline=120)
             os.kill(following.pid, signal.SIGCONT)
             job.expect_exit(following, 1, deadline=120)
-            self.assertIn("the job is over; the last lines of 1 node may be missing; muster logs DIR shows the files\n",
+            self.assertIn("the job is over; its last round ended before it was seen; muster logs DIR shows the files\n",
                           following.err.read_text())
 
     # Nothing comes between the last lines and the end of the round.

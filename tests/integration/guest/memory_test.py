@@ -42,7 +42,7 @@ rm /dev/kmsg
 run counted
 rm -f $TMPDIR/ready
 # Again where the agent does not know of the worker yet, until the job is over.
-(until [ -e $TMPDIR/ready ] && BIN/muster fault oom rank 1 > /mnt/fault.out 2>&1 || [ -e /mnt/injected.json ]; do sleep 0.2; done) &
+(until [ -e $TMPDIR/ready ] && BIN/muster fault oom rank 1 >> /mnt/fault.out 2>&1 || [ -e /mnt/injected.json ]; do sleep 0.2; done) &
 HOLD=1 run injected --allow-faults
 wait
 ulimit -c unlimited

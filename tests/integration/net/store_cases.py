@@ -148,13 +148,14 @@ def store_door_etcd(cluster):
                           f"10.1.0.3:{port}", "--log-level", "info") for port in (PORT, PORT + 1)]
 
     def leaders():
-        return [daemon for daemon in daemons if daemon.poll() is None and
-                "this daemon is the leader" in daemon.err.read_text()]
+        def leads(said):
+            return said.rfind("this daemon is the leader") > said.rfind("no longer the leader")
+        return [daemon for daemon in daemons if daemon.poll() is None and leads(daemon.err.read_text())]
 
     def take_over():
         old, = leaders()
         old.kill()
-        old.wait()  # until then it passes for the leader
+        old.wait()  # until it has ended, leaders() still returns it
         wait_for(cluster, "new leader", lambda: leaders())
 
     wait_for(cluster, "leader", leaders)

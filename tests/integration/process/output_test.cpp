@@ -97,8 +97,8 @@ void fill(const Pipe& pipe) {
     ::fcntl(pipe.write_end.get(), F_SETFL, 0);
 }
 
-/// What once() returns, up to five times: a result that is not `good` says nothing if it took so long, because then a
-/// busy machine may be its cause.
+/// Runs once() again, up to five times in all, where a bad result took `late` or longer: the machine may have been the
+/// cause.
 template <class Once, class Good>
 auto again_if_late(Duration late, Once once, Good good) {
     for (int left = 4;; --left) {

@@ -117,7 +117,7 @@ TEST_CASE("a worker whose child computes is not idle") {
     hangs.worker_started(0, idle.pid);
     hangs.worker_started(1, waiting.pid);
     const auto until = std::chrono::steady_clock::now() + 60s;
-    // Looked at right after a sample: an old one would not show that the child computes.
+    // activities() is read right after a sample, because an older one does not show the CPU time of the child.
     auto activities = hangs.activities();
     for (; activities.empty() && std::chrono::steady_clock::now() < until; activities = hangs.activities())
         loop.run_one_for(60s);

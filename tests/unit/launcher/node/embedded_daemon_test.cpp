@@ -37,7 +37,7 @@ FileDescriptor listen_at(const std::string& address, int queue_length, std::uint
     return listener;
 }
 
-/// Has a port of 127.0.0.1 at which nobody listens: a listener of another test gets another one.
+/// Holds a port of 127.0.0.1 without listening, so that no other test gets it.
 FileDescriptor take_port() {
     FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto name = SocketAddress::from_numeric("127.0.0.1", 0);

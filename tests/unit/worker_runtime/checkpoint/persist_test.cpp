@@ -312,7 +312,7 @@ TEST_CASE("LATEST never goes back behind what another process has committed mean
         });
         REQUIRE(looked.has_value());
         while (running > 0 && ::waitpid(-1, nullptr, WNOHANG) > 0) --running;
-        std::this_thread::sleep_for(6ms);  // as there
+        std::this_thread::sleep_for(6ms);  // pauses for the same reason as commit_drafts()
     }
     CHECK(latest_in(directory) == "step_00000140");
 }
