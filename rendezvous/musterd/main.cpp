@@ -65,7 +65,6 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
 int print_error(std::string_view line, int exit_code = exit_usage) {
     write_log_on_thread();
     print_notice(cat("musterd: ", line, "\n"));
-    flush_log(last_flush_max);
     return exit_code;
 }
 
@@ -135,6 +134,7 @@ int check(const StateOptions& where, const std::function<std::string(const char*
         if (!checked)
             return print_error(cat(named(option), ": ", checked.error().context), exit_code_of(checked.error()));
         for (const auto& note : *checked) print_error(cat("note: ", note));
+        flush_log(last_flush_max);  // before the answer on stdout
         return 0;
     };
     if (const int wrong = report("state", rendezvous::check_state(where.place, where.tls, where.login)); wrong != 0)
@@ -357,11 +357,7 @@ constexpr StartUpAnswer start_up_answer{
     answer_start_up_signals(start_up_answer);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    survive_file_size_limit();
-    open_missing_standard_streams();
+int start(int argc, char** argv) {
     const auto known = rendezvous::describe_options();
     options::variables_map given;
     try {
@@ -399,7 +395,15 @@ int main(int argc, char** argv) {
         return answer(text.str());
     }
     if (given.count("version") > 0) return answer(build_facts("musterd"));
-    const int code = run(given, places);
-    flush_log(last_flush_max);  // another daemon may lead by now
+    return run(given, places);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    survive_file_size_limit();
+    open_missing_standard_streams();
+    const int code = start(argc, argv);
+    flush_log(last_flush_max);  // the daemon has ended: another one may lead by now
     return code;
 }

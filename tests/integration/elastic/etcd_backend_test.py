@@ -7,25 +7,19 @@ import time
 import unittest
 
 from etcd_server import Etcd, needs_etcd
-from job import WORKERS, Job, wait_for
+from job import WORKERS, Job, tcp_sockets, wait_for
 
 BACK = 60.0  # s; an election takes two to five
 
 
 def listens_at(port):
     """Pid of the process that listens at this port of this host."""
-    wanted = f":{port:04X} "
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in pathlib.Path(table).read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and (words[1] + " ").endswith(wanted):
-                inodes.add(f"socket:[{words[9]}]")
+    sockets = tcp_sockets(port, "0A")
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if any(os.readlink(fd) in inodes for fd in (entry / "fd").iterdir()):
+            if any(os.readlink(fd) in sockets for fd in (entry / "fd").iterdir()):
                 return int(entry.name)
         except OSError:
             continue

@@ -51,6 +51,12 @@ class Start(dict):
             self[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
 
 
+def tcp_sockets(port, state, remote=False):
+    """The TCP sockets of this host, as /proc/PID/fd names them, in `state` ("01": connected, "0A": listening) with this port."""
+    lines = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]]
+    return {f"socket:[{words[9]}]" for words in lines if words[3] == state and words[2 if remote else 1].endswith(f":{port:04X}")}
+
+
 class Job:
     """Temporary directory, endpoint, launchers and daemons of one test. Use it as a context manager."""
 

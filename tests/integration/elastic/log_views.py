@@ -11,7 +11,7 @@ import sys
 import threading
 import urllib.request
 
-from job import BIN, wait_for
+from job import BIN, tcp_sockets, wait_for
 
 
 def logs(job, *words):
@@ -45,8 +45,7 @@ def ranks_with_stacks(shown):
 
 def is_connected(process, port):
     """The process is connected to this port of this host."""
-    lines = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]]
-    sockets = {f"socket:[{words[9]}]" for words in lines if words[3] == "01" and words[2].endswith(f":{port:04X}")}
+    sockets = tcp_sockets(port, "01", remote=True)
     with contextlib.suppress(FileNotFoundError):  # one was closed meanwhile
         return any(os.readlink(file) in sockets for file in pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
     return False

@@ -10,8 +10,8 @@
 #include "rendezvous/client/client.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/servers/round_store.h"
-#include "tests/integration/net/quiet_port.h"
 #include "tests/integration/net/running_daemon.h"
+#include "tests/support/quiet_port.h"
 
 using namespace muster;
 using namespace muster::rendezvous;

@@ -10,9 +10,9 @@
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
-#include "tests/integration/net/quiet_port.h"
 #include "tests/integration/net/tls_socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/quiet_port.h"
 
 using namespace muster;
 using namespace muster::rendezvous;

@@ -4,8 +4,8 @@
 
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
-#include "tests/integration/net/quiet_port.h"
 #include "tests/integration/net/running_daemon.h"
+#include "tests/support/quiet_port.h"
 
 using namespace muster;
 using namespace muster::rendezvous;

@@ -108,14 +108,22 @@ auto again_if_late(Duration late, Once once, Good good) {
     }
 }
 
+/// Starts make(0), make(1) and so on as one group, and waits for all ends.
+template <class Make>
+void run_all(HostFixture& fixture, std::uint32_t worker_count, Make make) {
+    std::vector<WorkerCommand> commands;
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank) commands.push_back(make(rank));
+    fixture.host->start(std::move(commands));
+    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
+}
+
 /// The console of workers that all print the same, and one line more each. Their files are checked.
 std::string folded_output(std::uint32_t worker_count) {
     const TemporaryDirectory directory;
     Pipe console;
     HostFixture fixture({}, on(console));
     Reader reader(console);
-    std::vector<WorkerCommand> commands;
-    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
+    run_all(fixture, worker_count, [&](std::uint32_t rank) {
         auto command = act({}, rank);
         command.argv = {"/bin/sh", "-c", "echo the same; printf '10%%\\r20%%\\r'; echo $0 has begun; echo E >&2",
                         std::to_string(rank)};
@@ -124,10 +132,8 @@ std::string folded_output(std::uint32_t worker_count) {
         command.stdout_plan.fold = StreamPlan::Fold{.rank = rank, .among = worker_count};
         command.stderr_plan = command.stdout_plan;
         command.stderr_plan.file.clear();
-        commands.push_back(std::move(command));
-    }
-    fixture.host->start(std::move(commands));
-    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
+        return command;
+    });
     fixture.end();
     for (std::uint32_t rank = 0; rank < worker_count; ++rank)
         CHECK(contents(directory.file(std::to_string(rank))) ==
@@ -170,16 +176,13 @@ TEST_CASE("tee of eight workers: no line lost, none split, files complete") {
     Pipe console;
     HostFixture fixture({}, on(console));
     Reader reader(console);
-    std::vector<WorkerCommand> commands;
-    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
+    run_all(fixture, worker_count, [&](std::uint32_t rank) {
         auto command = lines_on_stderr(rank, line_count);
         command.stderr_plan = shown("[x]: ");
         command.stderr_plan.file = directory.file(std::to_string(rank));
         command.stderr_plan.keep_tail = true;
-        commands.push_back(std::move(command));
-    }
-    fixture.host->start(std::move(commands));
-    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
+        return command;
+    });
     for (const auto& event : fixture.all<WorkerEnded>()) {  // the last words are read before the end is told
         const auto last = "\n" + std::to_string(event.local_rank) + " " + std::to_string(line_count - 1) + " ";
         CHECK(event.stderr_tail.find(last) != std::string::npos);

@@ -11,8 +11,8 @@
 #include "rendezvous/store_client/store_client.h"
 #include "rendezvous/wire/c10d/relay.h"
 #include "tests/integration/net/plain_socket.h"
-#include "tests/integration/net/quiet_port.h"
 #include "tests/support/catch.h"
+#include "tests/support/quiet_port.h"
 
 using namespace muster;
 using namespace muster::rendezvous;

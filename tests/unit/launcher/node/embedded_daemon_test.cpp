@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <memory>
 #include <thread>
 
 #include "launcher/node/job_access.h"
@@ -12,6 +13,7 @@
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/net/event_loop.h"
 #include "tests/support/catch.h"
+#include "tests/support/quiet_port.h"
 
 using namespace muster;
 using namespace muster::launcher;
@@ -37,22 +39,14 @@ FileDescriptor listen_at(const std::string& address, int queue_length, std::uint
     return listener;
 }
 
-/// Holds a port of 127.0.0.1 without listening, so that no other test gets it.
-FileDescriptor take_port() {
-    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const auto name = SocketAddress::from_numeric("127.0.0.1", 0);
-    REQUIRE(::bind(socket.get(), name->data(), name->size()) == 0);
-    return socket;
-}
-
 /// Has a port of `address` and says `answer` to each of `count` callers, then leaves the port or keeps it and is
 /// silent. At 127.0.0.1, which is asked first, nobody else has the port.
 class Holder {
   public:
     Holder(const std::string& address, std::string answer, int count, Then then = Then::leaves,
            Calls calls = Calls::hung_up)
-        : unused_(address != "127.0.0.1" ? take_port() : FileDescriptor()),
-          listener_(listen_at(address, 8, unused_.valid() ? SocketAddress::local_of(unused_.get()).port() : 0)) {
+        : unused_(address != "127.0.0.1" ? std::make_unique<QuietPort>() : nullptr),
+          listener_(listen_at(address, 8, unused_ ? unused_->number() : 0)) {
         port_ = SocketAddress::local_of(listener_.get()).port();
         thread_ = std::thread([this, answer = std::move(answer), count, then, calls] {
             for (int i = 0; i < count; ++i) {
@@ -78,7 +72,7 @@ class Holder {
     [[nodiscard]] std::uint16_t port() const { return port_; }
 
   private:
-    FileDescriptor unused_;
+    std::unique_ptr<QuietPort> unused_;
     FileDescriptor listener_;
     std::uint16_t port_ = 0;
     std::thread thread_;
