@@ -181,7 +181,7 @@ bool OutputPump::flush_console() {
 void OutputPump::run() {
     buffer_.resize(read_max_bytes);
     for (;;) {
-        const bool stops = stop_;  // reads once more what is there
+        const bool stops = stop_;
         epoll_event ready[32];
         const auto timeout = stops ? 0 : timeout_ms(std::chrono::steady_clock::now());
         const auto count = ::epoll_wait(epoll_.get(), ready, 32, timeout);
@@ -189,6 +189,7 @@ void OutputPump::run() {
         for (int i = 0; i < count; ++i) {
             if (auto* stream = static_cast<OutputStream*>(ready[i].data.ptr)) read_ready(stream);
         }
+        if (stops) read_last();
         // After the reads: a question may close a stream that an event of this turn still points to.
         take_questions();
         const auto now = std::chrono::steady_clock::now();
@@ -237,6 +238,14 @@ void OutputPump::drain(Settling& settling) {
 
 void OutputPump::read_ready(OutputStream* stream) {
     if (stream->read(buffer_) == OutputStream::Read::ended) drop(stream);
+}
+
+/// Once more what is there, of every stream: the turn's events may name some of them only.
+void OutputPump::read_last() {
+    for (const auto& stream : std::vector(streams_)) {
+        read_ready(stream.get());
+        stream->show_partial();
+    }
 }
 
 void OutputPump::drop(OutputStream* stream) {

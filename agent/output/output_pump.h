@@ -88,6 +88,7 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
     void move_arrived();
     void drain(Settling& settling);
     void read_ready(OutputStream* stream);
+    void read_last();
     void drop(OutputStream* stream);
     void finish_settled(Instant now);
     void show_partials(Instant now);

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "agent/output/output_pump.h"
 #include "rendezvous/base/console_writer.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/process/host_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/line_times.h"
@@ -334,6 +336,27 @@ TEST_CASE("a grandchild that holds the pipe does not hold up the end") {
         fixture.host->kill_tree();
         REQUIRE(fixture.wait_for<TreeEmpty>(terminal ? 2 : 1));
     }
+}
+
+TEST_CASE("what a grandchild has printed is shown at the end, of every stream and without an end of its line") {
+    Pipe console;
+    auto pump = OutputPump::make(on(console));
+    std::vector<WorkerStreams> held;
+    std::set<std::string> words;
+    for (std::uint64_t worker = 0; worker < 40; ++worker) {  // more than the pump reads in a turn
+        auto command = act({});
+        command.stdout_plan = shown(cat("[", worker, "]:"));
+        auto streams = pump->open(worker, command);
+        REQUIRE(streams.has_value());
+        held.push_back(*std::move(streams));
+        words.insert(cat("[", worker, "]:half"));
+    }
+    for (const auto& streams : held) REQUIRE(::write(streams.stdout_fd.get(), "half", 4) == 4);
+    pump.reset();
+    std::istringstream in(console.read_to_end(patience).value_or(""));
+    std::set<std::string> seen;
+    for (std::string line; std::getline(in, line);) seen.insert(line);
+    CHECK(seen == words);
 }
 
 TEST_CASE("a terminal is a terminal for the worker, of the console's size, and bytes pass it unchanged") {
