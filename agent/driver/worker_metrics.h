@@ -16,7 +16,7 @@ struct WorkerNumbers {
     std::uint32_t local_rank = 0;
     std::uint32_t rank = 0;
     bool runs = false;
-    StepSample steps;
+    StepSample steps = {};
 };
 
 /// A worker's counters begin anew with each round.

@@ -48,8 +48,8 @@ struct LogChoices {
 
 /// One worker's place in the round, for prefixes and paths.
 struct WorkerPlace {
-    std::string host;
-    std::string role;
+    std::string host = {};
+    std::string role = {};
     std::uint32_t rank = 0;
     std::uint32_t local_rank = 0;
     std::uint64_t round = 0;

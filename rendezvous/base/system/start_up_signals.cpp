@@ -16,8 +16,9 @@ struct Known {
     int number;
     const char* name;
 };
-constexpr Known known[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGTERM, "SIGTERM"},
-                           {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}};
+constexpr Known known_signals[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"},
+                                   {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
+                                   {SIGXCPU, "SIGXCPU"}};
 constexpr int exit_code_base = 128;
 
 const StartUpAnswer* own_answer = nullptr;
@@ -73,7 +74,7 @@ void answer(int number) {
     if (needs_time) add_utc(line);
     line.add(own_answer->program);
     line.add(": ");
-    for (const auto& one : known)
+    for (const auto& one : known_signals)
         if (one.number == number) line.add(one.name);
     line.add(" during start-up; ");
     line.add(own_answer->sentence);
@@ -87,13 +88,13 @@ void answer(int number) {
 
 void answer_start_up_signals(const StartUpAnswer& given) {
     own_answer = &given;
-    for (const auto& one : known) {
+    for (const auto& one : known_signals) {
         struct sigaction at_start {};
         if (::sigaction(one.number, nullptr, &at_start) != 0 || at_start.sa_handler == SIG_IGN) continue;
         struct sigaction action {};
         action.sa_handler = answer;
         action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_NODEFER;
-        for (const auto& other : known)
+        for (const auto& other : known_signals)
             if (other.number != one.number) ::sigaddset(&action.sa_mask, other.number);
         ::sigaction(one.number, &action, nullptr);
     }
@@ -101,7 +102,7 @@ void answer_start_up_signals(const StartUpAnswer& given) {
 }
 
 void end_start_up_signals() {
-    for (const auto& one : known) {
+    for (const auto& one : known_signals) {
         struct sigaction now {};
         if (::sigaction(one.number, nullptr, &now) == 0 && now.sa_handler == answer) ::signal(one.number, SIG_DFL);
     }

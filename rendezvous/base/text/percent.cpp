@@ -7,12 +7,13 @@ namespace muster {
 std::string percent_encoded(std::string_view text) {
     constexpr std::string_view digits = "0123456789ABCDEF";
     std::string out;
-    for (const unsigned char byte : text) {
-        const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
-                           (byte >= 'A' && byte <= 'Z') ||
-                           std::string_view("-._~").find(static_cast<char>(byte)) != std::string_view::npos;
+    for (const char letter : text) {
+        const bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+                           (letter >= 'A' && letter <= 'Z') ||
+                           std::string_view("-._~").find(letter) != std::string_view::npos;
+        const auto byte = static_cast<unsigned char>(letter);
         if (plain)
-            out += static_cast<char>(byte);
+            out += letter;
         else
             out += {'%', digits[byte >> 4], digits[byte & 15]};
     }

@@ -35,8 +35,7 @@ struct WaitingProcess {
     WaitingProcess() : pid(test::fork_with_test()) {
         if (pid != 0) return;
         if (test::fork_with_test() == 0)
-            for (volatile unsigned turns = 0;; turns = turns + 1) {
-            }
+            for (volatile unsigned turns = 0;;) turns = turns + 1;
         for (;;) ::pause();
     }
     ~WaitingProcess() {

@@ -24,8 +24,8 @@ std::string page_of(std::size_t bytes) {
 }
 
 HttpPage answer(const std::string& accept_encoding, const std::string& page) {
-    const auto request = cat("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept-Encoding: ", accept_encoding, "\r\n\r\n");
-    const auto parsed = parse_http_request(request, 8192);
+    const auto asked = cat("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept-Encoding: ", accept_encoding, "\r\n\r\n");
+    const auto parsed = parse_http_request(asked, 8192);
     REQUIRE(parsed.has_value());
     REQUIRE(parsed->has_value());
     return metrics_answer(**parsed, [&](MetricsFormat) { return page; });

@@ -129,7 +129,8 @@ TEST_CASE("heartbeats, steps and sections reach the agent without a context, the
     for (int i = 0; i < 100000; ++i) heartbeat();
     const Section end("end");
     CHECK(agent.hears_section("end"));
-    CHECK(agent.channel->facts().heartbeats <= 2 + (std::chrono::steady_clock::now() - many) / 100ms);
+    CHECK(agent.channel->facts().heartbeats <=
+          2 + static_cast<std::uint64_t>((std::chrono::steady_clock::now() - many) / 100ms));
 }
 
 TEST_CASE("a worker says nothing to another user who listens at its agent's address") {
@@ -183,8 +184,8 @@ TEST_CASE("a snapshot waits for an agent whose queue is full: not for ever, not 
     hasty.connect(**link);
     const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     const auto give = [&](auto& snapshots, std::int64_t step) { return snapshots.give(memory, 7, step, "/ckpt"); };
-    constexpr int most = 1 << 20;
-    int said = 0;
+    constexpr std::uint64_t most = 1 << 20;
+    std::uint64_t said = 0;
     while (said < most && (*link)->send(local::Heartbeat{})) ++said;
     REQUIRE(said < most);
     SECTION("one that reads again gets it") {
