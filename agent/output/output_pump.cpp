@@ -189,9 +189,9 @@ void OutputPump::run() {
         for (int i = 0; i < count; ++i) {
             if (auto* stream = static_cast<OutputStream*>(ready[i].data.ptr)) read_ready(stream);
         }
-        if (stops) read_last();
         // After the reads: a question may close a stream that an event of this turn still points to.
         take_questions();
+        if (stops) read_last();
         const auto now = std::chrono::steady_clock::now();
         show_partials(now);
         show_folded(now, stops);
