@@ -193,7 +193,7 @@ void Agent::Driver::feed() {
 /// A held worker has no round by which the client could fence it. It ends with its agent's lease as one of a round
 /// does.
 void Agent::Driver::fence_held_workers() {
-    if (!supervisor_.holds_workers()) return;
+    if (config_.is_alone || !supervisor_.holds_workers()) return;
     const auto silence = now() - link_.heard_until();
     if (silence >= config_.lease * 88 / 100)
         happen(ClientFenced{cat("no answer from the rendezvous for ", muster::describe(silence))});

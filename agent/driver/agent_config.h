@@ -34,6 +34,7 @@ struct AgentConfig {
     bool allow_faults = false;          ///< --allow-faults: muster fault may inject faults into this node.
     HangConfig hang;                    ///< Limits for workers without progress.
     Duration lease = 5s;                ///< The guardian is fed every lease/10.
+    bool is_alone = false;              ///< ClientConfig::is_alone: its held workers are not killed either.
     std::optional<LookPlan> preflight;  ///< --preflight: what of this node is looked at while it joins.
     HealthCheckConfig health;           ///< --health-check and --health-dir.
     bool warm_before_join = false;      ///< --warm-join: the node joins when its standby processes are ready.

@@ -139,7 +139,6 @@ void GuardianLoop::read_messages(Instant now) {
             agent_gone_ = true;
             return;
         }
-        if (last_fed_) last_fed_ = now;
         const auto message = wire::decode(datagram->bytes);
         if (message) handle(*message, datagram->descriptors, now);
     }

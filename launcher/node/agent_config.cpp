@@ -178,11 +178,17 @@ std::string expected_hosts(const LaunchConfig& config, const Environment& enviro
     return hosts && hosts->size() == config.nodes_max ? text : std::string();
 }
 
+/// The job has no other node, and its daemon is this process's: both stop with it, so nobody can go on without it.
+static bool is_alone(const LaunchConfig& config, const NodeFacts& node) {
+    return node.hosts_endpoint && config.nodes_max == 1 && config.more_endpoints.empty();
+}
+
 agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
                                 const NodeFacts& node) {
     agent::AgentConfig agent;
     agent.supervisor.join = join_message(config, node);
     agent.supervisor.host = node.identity.host;
+    agent.is_alone = is_alone(config, node);
     agent.supervisor.grace = config.grace;
     agent.supervisor.keep_max = config.keep_workers ? config.keep_limit : 0;
     agent.supervisor.rank_0_has_store = config.backend != Backend::fixed && !config.share_store;
@@ -268,6 +274,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const Environ
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
+    client.is_alone = is_alone(config, node);
     client.stop_grace = config.grace;
     client.key = client_key(config.key, config.job);
     if (!config.key.empty()) {

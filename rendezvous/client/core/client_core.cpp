@@ -22,7 +22,10 @@ constexpr Duration refusal_stands_after = 1s;
 ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
-      fencing_({.lease = config_.lease, .lost_timeout = config_.lost_timeout, .fan_out = config_.fan_out}),
+      fencing_({.lease = config_.lease,
+                .lost_timeout = config_.lost_timeout,
+                .fan_out = config_.fan_out,
+                .is_alone = config_.is_alone}),
       peer_proof_(config_.peers_hash, config_.secret_seed),
       lines_(config_.endpoint, config_.job, config_.leader_is_supplied, config_.endpoint_option) {}
 

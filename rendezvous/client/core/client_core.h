@@ -53,7 +53,9 @@ struct ClientConfig {
     Duration backoff_max = 500ms;
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
-    Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
+    /// The job has this node only, and its daemon is this process's: nobody can go on while both are stopped.
+    bool is_alone = false;
+    Duration stop_grace = 30s;  ///< --shutdown-timeout: how long workers here may take to stop
     /// Only simulations have another one.
     std::uint32_t fan_out = native::tree_fan_out;
     ClientKey key;
@@ -263,13 +265,13 @@ class ClientCore {
     [[nodiscard]] Instant connect_deadline() const;
     [[nodiscard]] Instant owed_until() const;
     /// When the silence of the daemon is reported while workers run.
-    [[nodiscard]] Instant missed_at() const { return heard_until_ + config_.lease; }
+    [[nodiscard]] Instant missed_at() const { return fencing_.silent_since(heard_until_) + config_.lease; }
     [[nodiscard]] Instant decision_due() const {
-        return held_back_since_ ? *held_back_since_ + config_.lost_timeout : no_deadline;
+        return held_back_since_ ? fencing_.lost_at(*held_back_since_) : no_deadline;
     }
     /// A daemon that stops answering times out sooner than one that has not started yet.
     [[nodiscard]] Instant lost_while_joining_at() const {
-        return ever_received_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
+        return ever_received_ ? fencing_.lost_at(std::max(heard_until_, joining_since_)) : no_deadline;
     }
     /// A node that can send but not receive is dropped 1.1 lease after its last message, which may leave up to one
     /// interval after the cut; a round without it still starts within 1.2 lease. To keep that bound, the next ping
@@ -378,6 +380,7 @@ class ClientCore {
     bool parked_ = false;    ///< A spare. It may wait without a limit.
     WaitingLines lines_;
     Instant settled_at_ = Instant::min();
+    Instant due_ = no_deadline;  ///< deadline() then. A step much later tells that this process was stopped.
 };
 
 }  // namespace muster::rendezvous

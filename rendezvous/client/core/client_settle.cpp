@@ -9,6 +9,10 @@
 namespace muster::rendezvous {
 
 std::vector<ClientOutput> ClientCore::settle(Instant now) {
+    if (now - config_.lease / 2 > due_) {  // This process was stopped: the daemon has not been silent.
+        fencing_.woke(now);
+        if (parked_) joining_since_ = now;
+    }
     settle_fencing(now);
     settle_missed(now);
     settle_connect_deadline(now);
@@ -16,6 +20,7 @@ std::vector<ClientOutput> ClientCore::settle(Instant now) {
     settle_ping(now);
     settle_lines(now);
     settled_at_ = now;
+    due_ = deadline();
     return std::exchange(out_, {});
 }
 
@@ -77,8 +82,8 @@ void ClientCore::settle_missed(Instant now) {
         missed_since_ = heard_until_;
         out_.push_back(Progress{cat(describe(endpoint()), " has not answered for ", describe(now - heard_until_),
                                     "; the workers keep running; timeout in ",
-                                    describe(heard_until_ + config_.lost_timeout - now), " (--rdzv-lost-timeout)")});
-    } else if (missed_since_ && now < missed_at()) {
+                                    describe(fencing_.lost_at(heard_until_) - now), " (--rdzv-lost-timeout)")});
+    } else if (missed_since_ && heard_until_ > *missed_since_ && now < missed_at()) {
         out_.push_back(
             Progress{cat(describe(endpoint()), " answers again after ", describe(heard_until_ - *missed_since_))});
         missed_since_.reset();
@@ -97,8 +102,8 @@ Instant ClientCore::owed_until() const {
         case Membership::joining: return std::min(joining_since_ + config_.join_timeout, lost_while_joining_at());
         case Membership::drained:
             // After the last round the daemon waits at most lost_timeout for the slowest node before it sends JobEnded.
-            return final_ ? std::max(heard_until_ + config_.lost_timeout, drained_at_ + 2 * config_.lost_timeout)
-                          : heard_until_ + config_.lost_timeout;
+            return final_ ? std::max(fencing_.lost_at(heard_until_), drained_at_ + 2 * config_.lost_timeout)
+                          : fencing_.lost_at(heard_until_);
         default: return no_deadline;
     }
 }

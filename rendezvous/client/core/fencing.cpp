@@ -131,13 +131,18 @@ FencingStep Fencing::step(Instant heard_until, Instant now) {
     FencingStep step;
     if (!watched_) return step;
     auto& watched = *watched_;
-    if (now >= heard_until + config_.lost_timeout) {
+    if (now >= lost_at(heard_until)) {
         step.lost = true;
         if (!watched.fenced) step.fenced = cat("no answer from the rendezvous for ", describe(now - heard_until));
         watched_.reset();
         return step;
     }
     if (watched.fenced) return step;
+    if (!config_.is_alone && now >= heard_until + config_.lost_timeout) {
+        watched.fenced = true;
+        step.fenced = cat("no answer from the rendezvous for ", describe(now - heard_until));
+        return step;
+    }
     if (watched.world == 1) return step;  // no round without this node is possible
     if (now < heard_until + lost_after()) {
         watched.contradicted = false;
@@ -159,6 +164,7 @@ FencingStep Fencing::step(Instant heard_until, Instant now) {
 }
 
 bool Fencing::may_feed(Instant heard_until, Instant now) const {
+    if (config_.is_alone) return false;
     if (!watched_) return true;
     if (now >= heard_until + config_.lost_timeout - config_.lease * 7 / 10) return false;
     if (watched_->world == 1 || now < heard_until + config_.lease * 3 / 10) return true;
@@ -167,9 +173,11 @@ bool Fencing::may_feed(Instant heard_until, Instant now) const {
 
 Instant Fencing::deadline(Instant heard_until) const {
     if (!watched_) return no_deadline;
-    const auto lost = heard_until + config_.lost_timeout;
-    if (watched_->fenced || watched_->world == 1) return lost;
-    auto first = std::min(lost, fence_at(heard_until));
+    const auto lost = lost_at(heard_until);
+    if (watched_->fenced || config_.is_alone) return lost;
+    auto first = heard_until + config_.lost_timeout;
+    if (watched_->world == 1) return first;
+    first = std::min(first, fence_at(heard_until));
     for (std::size_t i = 0; watched_->place && i < watched_->above.size(); ++i)
         if (is_open(i)) first = std::min(first, std::max(heard_until + ask_after(), next_question(watched_->ways[i])));
     return first;

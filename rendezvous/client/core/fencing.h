@@ -11,7 +11,11 @@
 //                old the oldest promise is (loss_below.h). Each answer tells whether all members have, and how old the
 //                oldest promise of all is: the root knows it first, and each member passes it on
 //   0.88 lease   kill, unless all members have promised and the oldest promise is not older than 0.25 lease
-//   lost timeout   kill and end, just before the daemon would seal without the whole round
+//   lost timeout   kill, just before the daemon would seal without the whole round, and end
+//
+// A member that was stopped itself (SIGSTOP, Ctrl-Z, a paused machine) kills at the same times, or as soon as it wakes
+// up. But it ends only a whole lost timeout after that: the daemon has not been silent, so it joins again. The only
+// node of a job whose daemon is in the same process kills nothing then: the daemon was stopped as well.
 //
 // A parent that refuses the connection or is silent for 0.05 lease is not waited for: its children ask their
 // grandparent as well, until the parent answers again. The parent's own promise still has to come by some way: a member
@@ -25,6 +29,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -41,6 +46,7 @@ struct FencingConfig {
     Duration lease = 5s;
     Duration lost_timeout = 60s;
     std::uint32_t fan_out = native::tree_fan_out;
+    bool is_alone = false;  ///< ClientConfig::is_alone
 };
 
 /// A question without what ClientCore adds: the job, the round, and the proof.
@@ -66,6 +72,8 @@ class Fencing {
     void set_peers(const native::Peers& peers);
     /// The workers have ended.
     void stop() { watched_.reset(); }
+    /// This process was stopped until now.
+    void woke(Instant now) { woke_at_ = now; }
     [[nodiscard]] bool watching() const { return watched_.has_value(); }
 
     /// The outcome of the question of that number; each has exactly one. Empty: unreachable, or no answer in time.
@@ -78,10 +86,17 @@ class Fencing {
     [[nodiscard]] Instant deadline(Instant heard_until) const;
     /// Whether the guardian may be fed. It kills 0.8 lease after its last feed, also when this agent is suspended while
     /// it is cut off. So the last feed must be early enough that this kill precedes the daemon's next seal.
+    /// A guardian that was never fed does not kill: that of the only node which serves itself.
     [[nodiscard]] bool may_feed(Instant heard_until, Instant now) const;
 
     /// Silence of a parent after which it is stepped over.
     [[nodiscard]] Duration ask_timeout() const { return config_.lease / 20; }
+    /// When the daemon is given up that was heard until then.
+    [[nodiscard]] Instant lost_at(Instant heard_until) const {
+        return silent_since(heard_until) + config_.lost_timeout;
+    }
+    /// Since when the daemon could have been heard, and was not.
+    [[nodiscard]] Instant silent_since(Instant heard_until) const { return std::max(heard_until, woke_at_); }
     /// How long a promise binds its sender.
     [[nodiscard]] Duration promise() const { return config_.lease * 11 / 10; }
     /// Silence from which on this node says that it has lost the daemon.
@@ -127,6 +142,7 @@ class Fencing {
 
     FencingConfig config_;
     std::uint64_t number_ = 0;  ///< Of the last question.
+    Instant woke_at_ = Instant::min();
     std::optional<Watched> watched_;
 };
 

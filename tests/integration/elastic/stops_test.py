@@ -1,5 +1,6 @@
 """Stops, and that nothing is left after any of them: as root and as an ordinary user, with and without a cgroup."""
 import functools
+import itertools
 import os
 import pathlib
 import signal
@@ -9,7 +10,7 @@ import time
 import unittest
 import urllib.request
 
-from job import DEADLINE, NOBODY, WORKERS, Job, wait_for, without_times
+from job import DEADLINE, NOBODY, WORKERS, Job, free_port, wait_for, without_times
 
 SOON = 8  # s; far more than it takes, and less than what it must not wait for: a grace of 30 s, 10 s for other agents
 # A worker whose SIGTERM handler raises SystemExit, and that its interpreter's end keeps: it joins a child that nobody told.
@@ -268,9 +269,12 @@ class Stops(unittest.TestCase):
                 job.expect_gone()
 
     def test_an_agent_stopped_leaves_no_worker(self):
-        for user in users():
-            with self.subTest(user=user), Job(user) as job:
-                node = job.node("--lease", 5, nnodes="1", worker=STUBBORN)
+        """Unless nobody else can go on with the job (below). A daemon that is not stopped with it can, in a round of the same node."""
+        for user, nnodes in itertools.product(users(), ("1:2", "1")):
+            with self.subTest(user=user, nnodes=nnodes), Job(user) as job:
+                if nnodes == "1":
+                    job.daemon()
+                node = job.node("--lease", 5, nnodes=nnodes, conf="last_call_timeout=1", worker=STUBBORN)
                 starts = job.round(0, 2)
                 wait_for("grandchildren", lambda: len(job.grandchildren()) == 2)
                 workers = {line["pid"] for line in starts.values()} | set(job.grandchildren())
@@ -279,6 +283,24 @@ class Stops(unittest.TestCase):
                     wait_for("end of the workers", lambda: not workers & set(job.processes()))
                 finally:
                     os.kill(node.pid, signal.SIGCONT)
+
+    def test_a_stopped_launcher_of_one_node_keeps_its_workers_and_the_job(self):
+        """As by Ctrl-Z, for longer than the lease and the lost timeout: nobody else could have gone on with the job."""
+        for backend in (["--standalone"], ["--master-addr", "127.0.0.1", "--master-port", free_port()]):
+            with self.subTest(backend=backend), Job() as job:
+                node = job.spawn("muster", *backend, "--nproc-per-node", 2, "--lease", 1, "--rdzv-lost-timeout", 2, "--no-python",
+                                 WORKERS / "elastic", "--until", "done")
+                job.round(0, 2)
+                os.kill(node.pid, signal.SIGSTOP)
+                stopped_at = time.monotonic()
+                wait_for("more than the lost timeout", lambda: time.monotonic() > stopped_at + 3)
+                os.kill(node.pid, signal.SIGCONT)
+                wait_for("a while awake", lambda: time.monotonic() > stopped_at + 4)
+                job.finish()
+                job.expect_exit(node, 0)
+                self.assertEqual(len(job.starts()), 2, job.story())
+                self.assertNotIn("answer", node.err.read_text())
+                job.expect_gone()
 
     def test_a_guardian_killed_ends_the_round_and_another_one_serves_the_next(self):
         with Job() as job:
