@@ -178,7 +178,8 @@ std::string expected_hosts(const LaunchConfig& config, const Environment& enviro
     return hosts && hosts->size() == config.nodes_max ? text : std::string();
 }
 
-/// The job has no other node, and its daemon is this process's: both stop with it, so nobody can go on without it.
+/// The job has no other node, and its daemon is this process's. Nobody can continue without this node: an embedded
+/// daemon seals no round without its own (`Job::lacks_host`), also where only this process's main thread stands still.
 static bool is_alone(const LaunchConfig& config, const NodeFacts& node) {
     return node.hosts_endpoint && config.nodes_max == 1 && config.more_endpoints.empty();
 }

@@ -94,6 +94,7 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.connect_timeout = std::min<Duration>(2s, scenario_.lease / 2);
     config.lease = Duration{1ms} * job.terms.lease_ms;
     config.lost_timeout = Duration{1ms} * job.terms.lost_timeout_ms;
+    config.is_alone = hosts_daemon(node) && job.terms.nodes_max == 1 && replicas_.empty();
     config.stop_grace = job.grace;
     config.fan_out = scenario_.fan_out;
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {

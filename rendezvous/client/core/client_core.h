@@ -53,7 +53,7 @@ struct ClientConfig {
     Duration backoff_max = 500ms;
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
-    /// The job has this node only, and its daemon is this process's: nobody can go on while both are stopped.
+    /// The job has this node only, and its daemon is this process's: nobody can continue without it.
     bool is_alone = false;
     Duration stop_grace = 30s;  ///< --shutdown-timeout: how long workers here may take to stop
     /// Only simulations have another one.

@@ -11,7 +11,7 @@ namespace muster::rendezvous {
 std::vector<ClientOutput> ClientCore::settle(Instant now) {
     if (now - config_.lease / 2 > due_) {  // This process was stopped: the daemon has not been silent.
         fencing_.woke(now);
-        if (parked_) joining_since_ = now;
+        joining_since_ += now - due_;
     }
     settle_fencing(now);
     settle_missed(now);

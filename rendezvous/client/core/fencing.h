@@ -13,9 +13,10 @@
 //   0.88 lease   kill, unless all members have promised and the oldest promise is not older than 0.25 lease
 //   lost timeout   kill, just before the daemon would seal without the whole round, and end
 //
-// A member that was stopped itself (SIGSTOP, Ctrl-Z, a paused machine) kills at the same times, or as soon as it wakes
-// up. But it ends only a whole lost timeout after that: the daemon has not been silent, so it joins again. The only
-// node of a job whose daemon is in the same process kills nothing then: the daemon was stopped as well.
+// A member that was stopped itself (SIGSTOP, Ctrl-Z, a paused machine) kills at the same times, or as soon as it
+// continues. But it ends only a whole lost timeout after that: the daemon has not been silent, so it joins again.
+// (Unless it was stopped just before it would have lost the daemon: less than half a lease later is not seen as a
+// stop.) The only node of a job whose daemon is in the same process kills nothing: the daemon was stopped as well.
 //
 // A parent that refuses the connection or is silent for 0.05 lease is not waited for: its children ask their
 // grandparent as well, until the parent answers again. The parent's own promise still has to come by some way: a member
@@ -86,12 +87,12 @@ class Fencing {
     [[nodiscard]] Instant deadline(Instant heard_until) const;
     /// Whether the guardian may be fed. It kills 0.8 lease after its last feed, also when this agent is suspended while
     /// it is cut off. So the last feed must be early enough that this kill precedes the daemon's next seal.
-    /// A guardian that was never fed does not kill: that of the only node which serves itself.
+    /// A node that is alone never feeds its guardian, so it does not kill.
     [[nodiscard]] bool may_feed(Instant heard_until, Instant now) const;
 
     /// Silence of a parent after which it is stepped over.
     [[nodiscard]] Duration ask_timeout() const { return config_.lease / 20; }
-    /// When the daemon is given up that was heard until then.
+    /// When a daemon that was last heard at that time counts as lost.
     [[nodiscard]] Instant lost_at(Instant heard_until) const {
         return silent_since(heard_until) + config_.lost_timeout;
     }

@@ -101,7 +101,7 @@ void AgentProcess::feed() {
 /// As Agent::Driver does.
 void AgentProcess::fence_held_workers() {
     if (life_ != Life::running || !supervisor_.holds_workers() || world_.plant == Plant::holds_beyond_lease) return;
-    if (now() - client_.heard_until() < setting_.client.lease * 88 / 100) return;
+    if (setting_.client.is_alone || now() - client_.heard_until() < setting_.client.lease * 88 / 100) return;
     world_.chronicle.count(Happening::held_workers_fenced);
     post([this] { tell(agent::ClientFenced{"no answer from the rendezvous"}); });
 }

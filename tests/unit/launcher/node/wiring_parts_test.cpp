@@ -212,6 +212,25 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
 }
 
+TEST_CASE("a node is alone where the job has no other one, and its daemon is in the same process") {
+    LaunchConfig config;
+    const auto is_alone = [&](bool hosts_endpoint) {
+        NodeFacts node;
+        node.hosts_endpoint = hosts_endpoint;
+        const bool alone = client_config(config, {}, node).is_alone;
+        CHECK(agent_config(config, {}, {}, node).is_alone == alone);
+        return alone;
+    };
+    config.nodes_max = 1;
+    CHECK(is_alone(true));
+    CHECK_FALSE(is_alone(false));  // musterd, or leaders that etcd names
+    config.more_endpoints = {{"gpu02", 29511}};
+    CHECK_FALSE(is_alone(true));
+    config.more_endpoints.clear();
+    config.nodes_max = 2;
+    CHECK_FALSE(is_alone(true));
+}
+
 TEST_CASE("threads for large collectives are a quarter of the CPUs that a worker counts as its own") {
     LaunchConfig config;
     config.workers_per_node = 2;

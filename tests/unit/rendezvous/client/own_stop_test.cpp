@@ -75,11 +75,9 @@ TEST_CASE("a node that was stopped while it waits gives the daemon its time-outs
     talk.pong();
     SECTION("a spare, whose wait has no limit") {
         talk.daemon(native::Parked{});
-        talk.now += 700s;  // beyond the join time-out
     }
-    SECTION("another one") {
-        talk.now += 100s;
-    }
+    SECTION("another one") {}
+    talk.now += 700s;  // beyond the join time-out
     CHECK(count(talk.hears(TimePassed{}), "lost") == 0);
     CHECK(count(talk.pass(59'999ms), "lost") == 0);
     CHECK(count(talk.pass(1ms), "lost") == 1);
