@@ -5,11 +5,14 @@ import threading
 
 class CommandLines:
     """Use as a context manager: looks without a pause until its end. `found` has the command lines with one of `words`, and
-    `seen` the names of all programs that ran meanwhile. A process that lives for less than a look may be missed."""
+    `unseen` those of `programs` that did not run meanwhile. A process that lives for less than a look may be missed, so there is
+    `told`: a file that exists from when all of them were seen, for what they run to wait for (`wait`, words of a shell)."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, programs, told):
         self.words = [word.encode() for word in words]
-        self.found, self.seen = set(), set()
+        self.found, self.unseen = set(), set(programs)
+        self.told = pathlib.Path(told)
+        self.wait = f"until [ -e '{self.told}' ]; do sleep 0.05; done"
         self.over = threading.Event()
         self.looking = threading.Thread(target=self.look, daemon=True)
 
@@ -28,6 +31,8 @@ class CommandLines:
                     line = path.read_bytes()
                 except OSError:
                     continue  # it has gone meanwhile
-                self.seen.add(line.partition(b"\0")[0].rpartition(b"/")[2].decode(errors="replace"))
+                self.unseen.discard(line.partition(b"\0")[0].rpartition(b"/")[2].decode(errors="replace"))
                 if any(word in line for word in self.words):
                     self.found.add(line.replace(b"\0", b" ").decode(errors="replace"))
+            if not self.unseen:
+                self.told.touch()

@@ -217,6 +217,7 @@ class ClientCore {
     Outputs settle(Instant now);
     void settle_link(Instant now);
     void settle_ping(Instant now);
+    void settle_standstill(Instant now);
     void settle_fencing(Instant now);
     void settle_missed(Instant now);
     void settle_connect_deadline(Instant now);
@@ -380,7 +381,7 @@ class ClientCore {
     bool parked_ = false;    ///< A spare. It may wait without a limit.
     WaitingLines lines_;
     Instant settled_at_ = Instant::min();
-    Instant due_ = no_deadline;  ///< deadline() then. A step much later tells that this process was stopped.
+    Instant due_ = no_deadline;  ///< deadline() then.
 };
 
 }  // namespace muster::rendezvous

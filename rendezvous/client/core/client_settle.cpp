@@ -9,10 +9,7 @@
 namespace muster::rendezvous {
 
 std::vector<ClientOutput> ClientCore::settle(Instant now) {
-    if (now - config_.lease / 2 > due_) {  // This process was stopped: the daemon has not been silent.
-        fencing_.woke(now);
-        joining_since_ += now - due_;
-    }
+    settle_standstill(now);
     settle_fencing(now);
     settle_missed(now);
     settle_connect_deadline(now);
@@ -22,6 +19,16 @@ std::vector<ClientOutput> ClientCore::settle(Instant now) {
     settled_at_ = now;
     due_ = deadline();
     return std::exchange(out_, {});
+}
+
+/// A step much later than was due: what was not heard meanwhile is no silence of the daemon.
+void ClientCore::settle_standstill(Instant now) {
+    if (now - config_.lease / 2 <= due_) return;
+    fencing_.woke(now);
+    joining_since_ += now - due_;
+    out_.push_back(
+        Progress{cat("this launcher stood still for ", describe(now - due_),
+                     ": it was stopped (Ctrl-Z, SIGSTOP, a paused machine), got no CPU, or waited for a disk")});
 }
 
 void ClientCore::say(native::Message message) {

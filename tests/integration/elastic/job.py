@@ -57,6 +57,15 @@ def tcp_sockets(port, state, remote=False):
     return {f"socket:[{words[9]}]" for words in lines if words[3] == state and words[2 if remote else 1].endswith(f":{port:04X}")}
 
 
+def waits(pid):
+    """How long a process that lives was ready to run, and another one had the CPU: a busy host is a cause to be told from others."""
+    try:
+        waited = int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return ""
+    return f", waited {waited:.1f} s for a CPU"
+
+
 class Job:
     """Temporary directory, endpoint, launchers and daemons of one test. Use it as a context manager."""
 
@@ -225,7 +234,7 @@ class Job:
     def story(self):
         parts = [self.log.read_text()]
         for process in self.launchers:
-            parts.append(f"--- {' '.join(map(str, process.args[:2]))} ... exit {process.poll()}\n" + process.err.read_text())
+            parts.append(f"--- {' '.join(map(str, process.args[:2]))} ... exit {process.poll()}{waits(process.pid)}\n" + process.err.read_text())
         return "\n".join(parts)
 
     # ---- acting ----

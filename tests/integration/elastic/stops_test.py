@@ -299,7 +299,9 @@ class Stops(unittest.TestCase):
                 job.finish()
                 job.expect_exit(node, 0)
                 self.assertEqual(len(job.starts()), 2, job.story())
-                self.assertNotIn("answer", node.err.read_text())
+                said = node.err.read_text()
+                self.assertEqual(said.count("this launcher stood still for "), 1, said)
+                self.assertNotIn("answer", said)
                 job.expect_gone()
 
     def test_a_guardian_killed_ends_the_round_and_another_one_serves_the_next(self):

@@ -66,11 +66,11 @@ class Places(unittest.TestCase):
 
     @contextlib.contextmanager
     def no_key_in_command_lines(self, *programs):
-        """Meanwhile these programs ran, and no process had the key among its words."""
-        with CommandLines(self.key) as lines:
-            yield
-        self.assertEqual(lines.found, set())
-        self.assertLessEqual(set(programs), lines.seen)
+        """Meanwhile these programs ran, and no process had the key among its words. Gives the words by which a worker waits until all
+        have been looked at."""
+        with CommandLines(self.key, programs=programs, told=self.folder / f"seen-{secrets.token_hex(4)}") as lines:
+            yield f"; {lines.wait}"
+        self.assertEqual((lines.found, lines.unseen), (set(), set()))
 
     def assert_ranks(self, text, expected):
         self.assertEqual(sorted(re.findall(r"rank \d of \d on [\w-]+", text)), expected, text)
@@ -96,12 +96,12 @@ class Mpi(Places):
         return self.begin("n1", "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", self.agent("ssh"), "-hosts", "n1,n2,n3",
                           "-ppn", "1", "-n", "3", *words, MUSTER_KEY=self.key)
 
-    def hydra_job(self, *words):
-        return self.hydra(MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY)
+    def hydra_job(self, *words, then=""):
+        return self.hydra(MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY + then)
 
     def test_mpich_tells_the_places_and_no_more(self):
-        with self.no_key_in_command_lines("mpiexec.hydra", "hydra_pmi_proxy", "muster"):
-            text = self.ended(self.hydra_job("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
+        with self.no_key_in_command_lines("mpiexec.hydra", "hydra_pmi_proxy", "muster") as wait:
+            text = self.ended(self.hydra_job("--rdzv-endpoint=n1:29400", "--rdzv-id=mine", then=wait))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
         text = self.ended(self.hydra_job("--rdzv-endpoint=n1:29400"), code=2)
         self.assertIn("muster: --rdzv-id is missing: this mpirun reports no job id", text)
@@ -120,8 +120,8 @@ class Mpi(Places):
 
     def test_one_process_on_each_host(self):
         for variables in ({}, {"MUSTER_KEY": self.key}):  # the script's key, and the user's
-            with self.subTest(**variables), self.no_key_in_command_lines("mpirun", "orted", "muster"):
-                text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY, **variables))
+            with self.subTest(**variables), self.no_key_in_command_lines("mpirun", "orted", "muster") as wait:
+                text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY + wait, **variables))
             self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
             self.assertNotIn("bound muster", text)
 
@@ -265,8 +265,8 @@ class Ssh(Places):
 
     def test_a_loop_over_hosts_is_one_job(self):
         for variables in ({}, {"MUSTER_KEY": self.key}):  # the script's key, and the user's
-            with self.subTest(**variables), self.no_key_in_command_lines("ssh", "muster"):
-                text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\"", **variables))
+            with self.subTest(**variables), self.no_key_in_command_lines("ssh", "muster") as wait:
+                text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\"" + wait, **variables))
             self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
             self.assertIn("on n1 and a  b", text)
             self.assertEqual(list(self.keys.iterdir()), [])

@@ -79,12 +79,11 @@ class Munge(unittest.TestCase):
 
     def test_nodes_without_a_shared_home_get_a_key(self):
         secrets = ("muster-job-key", "MUNGE:")
-        with CommandLines(*secrets) as lines:
+        with CommandLines(*secrets, programs=("srun", "muster"), told=self.place / "seen") as lines:
             done = self.step(f"--report={self.place}/report-%h.json", "--log-level=debug", "--no-python", "sh", "-c",
-                             f"{SAY}; env; sleep 1")
+                             f"{SAY}; env; {lines.wait}")
         self.check_formed(done)
-        self.assertEqual(lines.found, set())
-        self.assertLessEqual({"srun", "muster"}, lines.seen)
+        self.assertEqual((lines.found, lines.unseen), (set(), set()))
         reports = list(self.place.glob("report-*.json"))
         self.assertEqual([json.loads(path.read_text())["auth"] for path in reports], ["key", "key"])
         self.assertEqual(self.keys(), [])

@@ -21,7 +21,10 @@ TEST_CASE("the only node of a job that serves itself kills nothing, and waits a 
     talk.settle_in(1);
     talk.now += 100s;
     // A second connection, as beside every silent one.
-    CHECK(talk.hears(TimePassed{}) == Lines{"connect", "send Ping"});
+    CHECK(talk.hears(TimePassed{}) ==
+          Lines{"progress: this launcher stood still for 99.7 s: it was stopped (Ctrl-Z, SIGSTOP, a "
+                "paused machine), got no CPU, or waited for a disk",
+                "connect", "send Ping"});
     SECTION("the daemon answers") {
         talk.pong();
         CHECK(talk.pass(20s, true) == Lines(80, "send Ping"));
@@ -64,7 +67,7 @@ TEST_CASE("a node that stops while its daemon is silent does not say that it ans
     talk.settle_in(1);
     CHECK(count(talk.pass(6s), "progress: gpu00:29400 has not answered") == 1);
     talk.now += 4s;
-    CHECK(count(talk.hears(TimePassed{}), "progress") == 0);
+    CHECK(count(talk.hears(TimePassed{}), "progress: gpu00") == 0);
     CHECK(count(talk.pong(), "progress: gpu00:29400 answers again") == 1);
 }
 
