@@ -9,6 +9,7 @@ import os
 import re
 import select
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -142,11 +143,14 @@ class Cluster:
         return max(self.agents[host].heard(pattern, since) for host in hosts)
 
     def disturbed_in(self, first, seconds):
-        """Whether a worker of that round ended or any node was given up within that time."""
+        """Whether a worker of that round ended or any node was given up within that time. Shows what everybody said then: nobody
+        expects it."""
         watch = Watch([one["pid"] for one in first.values()])
         end = time.monotonic() + seconds
         while not (disturbed := watch.some_gone() or any(agent.heard(self.ended) for agent in self.agents.values())) and time.monotonic() < end:
             time.sleep(0.05)  # between two looks
+        if disturbed:
+            print(self.story(), file=sys.stderr)
         return disturbed
 
     @staticmethod

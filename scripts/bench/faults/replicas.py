@@ -124,7 +124,7 @@ def replica_gone(with_etcd_leader, options=()):
             job.until("return of four agents", lambda: job.all_back(leader))
             back = time.monotonic() - since
             return {"next leader": led, "all agents back": back,
-                    "workers ended": workers.some_gone() or job.disturbed_in(job.first, 1.1 * LEASE) or workers.some_gone()}
+                    "workers ended": job.disturbed_in(job.first, 1.1 * LEASE) or workers.some_gone()}
     return once
 
 
