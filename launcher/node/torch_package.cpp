@@ -27,10 +27,11 @@ bool has_package(const fs::path& folder) {
     if (folder.empty() || !fs::exists(folder / "muster/torch/__init__.py", failure) ||
         !fs::exists(folder / "muster_torch.py", failure))
         return false;
-    for (const auto& entry : fs::directory_iterator(folder, failure)) {
-        const auto name = entry.path().filename().string();
+    std::error_code none;
+    for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+        const auto name = at->path().filename().string();
         if (name.starts_with("muster-") && name.ends_with(".dist-info") &&
-            fs::exists(entry.path() / "entry_points.txt", failure))
+            fs::exists(at->path() / "entry_points.txt", none))
             return true;
     }
     return false;
@@ -54,9 +55,9 @@ std::vector<fs::path> folders_beside_program() {
 fs::path installed_by_pip() {
     std::error_code failure;
     const auto libraries = (program_folder() / "../lib").lexically_normal();
-    for (const auto& python : fs::directory_iterator(libraries, failure)) {
-        if (!python.path().filename().string().starts_with("python3")) continue;
-        if (has_package(python.path() / "site-packages")) return python.path() / "site-packages";
+    for (fs::directory_iterator at(libraries, failure), end; !failure && at != end; at.increment(failure)) {
+        if (!at->path().filename().string().starts_with("python3")) continue;
+        if (has_package(at->path() / "site-packages")) return at->path() / "site-packages";
     }
     return {};
 }

@@ -34,9 +34,10 @@ std::string thread_name(pid_t process, pid_t thread) {
 std::vector<pid_t> threads_to_unwind(pid_t process) {
     std::vector<pid_t> out{process};
     std::error_code failure;
-    for (const auto& entry : std::filesystem::directory_iterator(cat("/proc/", process, "/task"), failure)) {
+    for (std::filesystem::directory_iterator at(cat("/proc/", process, "/task"), failure), end; !failure && at != end;
+         at.increment(failure)) {
         pid_t thread = 0;
-        if (!parse_number(entry.path().filename().string(), thread) || thread == process) continue;
+        if (!parse_number(at->path().filename().string(), thread) || thread == process) continue;
         const bool waits_in_collectives = thread_name(process, thread) == "muster-lane";
         if (waits_in_collectives && out.size() < native_threads_max) out.push_back(thread);
     }

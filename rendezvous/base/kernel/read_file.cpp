@@ -2,13 +2,16 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+#include <utility>
 
 namespace muster {
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ostringstream text;
+    text << file.rdbuf();  // an iterator would throw where the process that the file tells of ends meanwhile
+    return std::move(text).str();
 }
 
 std::string read_start_of_file(const std::string& path, std::size_t bytes_max) {
