@@ -25,7 +25,7 @@ std::vector<ClientOutput> ClientCore::settle(Instant now) {
 void ClientCore::settle_standstill(Instant now) {
     if (now - config_.lease / 2 <= due_) return;
     fencing_.woke(now);
-    joining_since_ += now - due_;
+    joining_since_ = std::min(now, joining_since_ + (now - due_));  // it may have begun with this step
     out_.push_back(
         Progress{cat("this launcher stood still for ", describe(now - due_),
                      ": it was stopped (Ctrl-Z, SIGSTOP, a paused machine), got no CPU, or waited for a disk")});

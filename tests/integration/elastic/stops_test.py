@@ -300,7 +300,7 @@ class Stops(unittest.TestCase):
                 job.expect_exit(node, 0)
                 self.assertEqual(len(job.starts()), 2, job.story())
                 said = node.err.read_text()
-                self.assertEqual(said.count("this launcher stood still for "), 1, said)
+                self.assertIn("this launcher stood still for ", said)
                 self.assertNotIn("answer", said)
                 job.expect_gone()
 

@@ -86,4 +86,16 @@ TEST_CASE("a node that was stopped while it waits gives the daemon its time-outs
     CHECK(count(talk.pass(1ms), "lost") == 1);
 }
 
+TEST_CASE("a wait that begins with the step after the stop lasts no longer for it") {
+    Dialogue talk;
+    talk.config.join_timeout = 30s;
+    talk.core.emplace(talk.config);
+    talk.settle_in(1);
+    talk.daemon(native::RoundEnded{0, native::RoundEndReason::worker_failed, false, "x"});
+    talk.now += 100s;
+    talk.join();
+    CHECK_FALSE(any_starts_with(talk.pass(30s - 1ms), "lost"));
+    CHECK(any_starts_with(talk.pass(1ms), "lost"));
+}
+
 }  // namespace muster::test
