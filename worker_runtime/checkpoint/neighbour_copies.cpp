@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint64_t copy_chunk_bytes = 1u << 20;
 /// A neighbour that is silent for so long costs the copies of this round.
 constexpr Duration chunk_time = 60s;
+constexpr auto closed = "a checkpointer was closed";
 
 /// Some operations at a time. All are over after wait(), or when it goes: they use memory of those who started them.
 class Batch {
@@ -69,7 +70,7 @@ NeighbourCopies::~NeighbourCopies() {
         stopping_ = true;
         changed_.notify_all();
     }
-    terms_.group->abort("a checkpointer was closed");
+    terms_.group->abort(closed);
     if (thread_.joinable()) thread_.join();
 }
 
@@ -177,7 +178,7 @@ Result<void> NeighbourCopies::exchange_bytes(const Image& image) {
     for (std::uint64_t at = 0; at < longest; at += copy_chunk_bytes) {
         Batch batch(*terms_.group);
         if (const auto size = chunk_size(image.memory.size(), at); size > 0) {
-            pace(began, at);
+            MUSTER_TRY(pace(began, at));
             batch.start(send({image.memory.data() + at, size, DataType::u8}, terms_.target));
         }
         for (auto& each : incoming_) {
@@ -190,12 +191,15 @@ Result<void> NeighbourCopies::exchange_bytes(const Image& image) {
     return {};
 }
 
-/// Waits until so many bytes may have been sent.
-void NeighbourCopies::pace(Instant began, std::uint64_t sent) {
-    if (terms_.bytes_per_second == 0) return;
+/// Waits until so many bytes may have been sent. An error once this is being closed: where two ranks close at the same
+/// time, a copy that only waited for its time would else be completed by both.
+Result<void> NeighbourCopies::pace(Instant began, std::uint64_t sent) {
+    if (terms_.bytes_per_second == 0) return {};
     const std::chrono::duration<double> due(static_cast<double>(sent) / static_cast<double>(terms_.bytes_per_second));
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, began + std::chrono::duration_cast<Duration>(due), [this] { return stopping_; });
+    if (changed_.wait_until(lock, began + std::chrono::duration_cast<Duration>(due), [this] { return stopping_; }))
+        return Error{Errc::cancelled, closed};
+    return {};
 }
 
 Result<bool> NeighbourCopies::exchange_receipts() {

@@ -80,7 +80,7 @@ class NeighbourCopies {
     Result<bool> exchange_receipts();
     [[nodiscard]] Result<SharedSegment> take_memory(std::uint64_t size) const;
     void make_room(Incoming& incoming) const;
-    void pace(Instant began, std::uint64_t sent);
+    Result<void> pace(Instant began, std::uint64_t sent);
 
     Terms terms_;
     std::vector<Incoming> incoming_;
