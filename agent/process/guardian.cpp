@@ -79,17 +79,18 @@ Result<GuardianHandle> fork_guardian(GuardianConfig config) {
     FileDescriptor guardians_end(ends[1]);
     // Should the guardian be killed, what its workers started becomes ours, so that we can still kill it.
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    std::optional<WorkerCgroup> cgroup;
-    if (config.cgroup == CgroupUse::when_delegated) cgroup = WorkerCgroup::create(cat("muster-", ::getpid()));
-    if (cgroup) handle.cgroup = cgroup->path();
     // The guardian is born with its signals blocked: one that is sent to the whole group must not run a handler of ours
-    // in both.
+    // in both. Before it lives nobody removes the control group of a launcher that ends by a signal.
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, &before);
+    std::optional<WorkerCgroup> cgroup;
+    if (config.cgroup == CgroupUse::when_delegated) cgroup = WorkerCgroup::create(cat("muster-", ::getpid()));
+    if (cgroup) handle.cgroup = cgroup->path();
     handle.pid = ::fork();
     const int refused = errno;
+    if (handle.pid < 0 && cgroup) remove_cgroup(cgroup->path());
     if (handle.pid != 0) ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (handle.pid < 0) return error_from_shortage(refused, "fork the guardian");
     if (handle.pid == 0) {

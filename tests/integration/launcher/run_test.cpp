@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "agent/process/signal_handlers.h"
+#include "rendezvous/base/kernel/cgroup_mounts.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/wire/native/worker_end.h"
@@ -44,6 +45,18 @@ bool is_ready_for(int number, pid_t pid) {
 int code_of(Words words) {
     MusterProcess muster(std::move(words));
     return muster.wait();
+}
+
+/// The guardian of a launcher removes it a moment after the launcher's end.
+bool leaves_no_control_group(pid_t pid) {
+    const auto own = muster::own_cgroup_directory(read_file("/proc/self/mountinfo"), read_file("/proc/self/cgroup"));
+    const auto group = own + "/muster-" + std::to_string(pid);
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (std::filesystem::exists(group)) {
+        if (std::chrono::steady_clock::now() > until) return false;
+        std::this_thread::sleep_for(1ms);
+    }
+    return true;
 }
 
 }  // namespace
@@ -118,6 +131,7 @@ TEST_CASE("a signal at any moment of a launcher's start is answered with a sente
         INFO("start " << start << ", after " << after.count() << " us: " << muster.err());
         CHECK(muster.wait() == 143);
         CHECK(holds(muster.err(), "SIGTERM"));
+        CHECK(leaves_no_control_group(muster.pid()));
     }
 }
 
