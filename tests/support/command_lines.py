@@ -12,7 +12,8 @@ class CommandLines:
         self.words = [word.encode() for word in words]
         self.found, self.unseen = set(), set(programs)
         self.told = pathlib.Path(told)
-        self.wait = f"until [ -e '{self.told}' ]; do sleep 0.05; done"
+        # Not for ever: after a minute `unseen` names the program.
+        self.wait = f"until [ -e '{self.told}' ] || [ $((looks += 1)) -gt 1200 ]; do sleep 0.05; done"
         self.over = threading.Event()
         self.looking = threading.Thread(target=self.look, daemon=True)
 

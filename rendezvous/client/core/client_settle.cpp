@@ -8,6 +8,13 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+/// Where the lease is short, shorter ones are an everyday matter of a busy machine.
+constexpr Duration told_standstill = 1s;
+
+}  // namespace
+
 std::vector<ClientOutput> ClientCore::settle(Instant now) {
     settle_standstill(now);
     settle_fencing(now);
@@ -26,6 +33,7 @@ void ClientCore::settle_standstill(Instant now) {
     if (now - config_.lease / 2 <= due_) return;
     fencing_.woke(now);
     joining_since_ = std::min(now, joining_since_ + (now - due_));  // it may have begun with this step
+    if (now - due_ < told_standstill) return;
     out_.push_back(
         Progress{cat("this launcher stood still for ", describe(now - due_),
                      ": it was stopped (Ctrl-Z, SIGSTOP, a paused machine), got no CPU, or waited for a disk")});
