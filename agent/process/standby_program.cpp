@@ -151,7 +151,7 @@ def stand_by():
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(command[2]))
     space = sys.modules["__main__"].__dict__
     from io import open_code
-    be_normal = be_idle()
+    be_normal = be_idle() if @IDLE@ else lambda: None
     end_notes = note_reads()
     roots = set()  # torch and what imports it, or else all
     for name in imports.split(",") if imports else ("torch", "torch._dynamo"):
@@ -225,10 +225,11 @@ constexpr std::string_view read_at_import =
 constexpr std::string_view read_later =
     R"(("TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_NCCL_"))";
 
-std::string program_text() {
+std::string program_text(StandbyImport priority) {
     const auto names = variables_of_a_round();
     const auto passing = cat("(\"", join({names.begin(), names.end()}, "\", \""), "\")");
     std::string text(standby_source);
+    put(text, "@IDLE@", priority == StandbyImport::idle ? "True" : "False");
     put(text, "@PASSING@", passing);
     put(text, "@READ_AT_IMPORT@", read_at_import);
     put(text, "@READ_LATER@", read_later);
@@ -238,10 +239,10 @@ std::string program_text() {
 
 }  // namespace
 
-WorkerCommand standby_command(const WorkerCommand& worker, const std::string& imports) {
+WorkerCommand standby_command(const WorkerCommand& worker, const std::string& imports, StandbyImport priority) {
     auto standby = worker;
     standby.environment = lasting_environment(worker);
-    standby.argv = {worker.argv[0], "-u", "-c", program_text(), imports};
+    standby.argv = {worker.argv[0], "-u", "-c", program_text(priority), imports};
     standby.argv.insert(standby.argv.end(), worker.argv.begin(), worker.argv.end());
     return standby;
 }

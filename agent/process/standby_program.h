@@ -12,6 +12,10 @@
 
 namespace muster::agent {
 
+/// Beside workers a standby process imports with idle priority, where the launcher may raise it again. Where the node
+/// waits for it, any other process of the host would else make the node late.
+enum class StandbyImport { idle, waited_for };
+
 /// `imports` are names of modules, separated by commas. Empty: torch and torch._dynamo, which the first DDP model or
 /// optimizer imports, if they are installed.
 ///
@@ -22,6 +26,6 @@ namespace muster::agent {
 /// The command of the standby process for `worker`, whose argv is PYTHON -u SCRIPT ... or PYTHON -u -m MODULE ... Its
 /// descriptor 3 is a seqpacket socket: it sends "r" when it is ready, receives "t" with a worker's image
 /// (guardian_wire.h), stdout and stderr, and sends "g" when it is the worker.
-WorkerCommand standby_command(const WorkerCommand& worker, const std::string& imports);
+WorkerCommand standby_command(const WorkerCommand& worker, const std::string& imports, StandbyImport priority);
 
 }  // namespace muster::agent

@@ -137,7 +137,8 @@ void Standbys::start_next() {
     const auto id = owner_.next_id();
     facts_[id] = {.pid = 0, .local_rank = worker->local_rank, .stderr_file = FileDescriptor(::dup(streams[1].get()))};
     table_.started(worker->local_rank, id, now);
-    owner_.spawn(id, standby_command(*worker, plan_.imports), std::move(streams));
+    const auto priority = when_ready_ ? StandbyImport::waited_for : StandbyImport::idle;
+    owner_.spawn(id, standby_command(*worker, plan_.imports, priority), std::move(streams));
 }
 
 bool Standbys::handle(const wire::Message& message) {

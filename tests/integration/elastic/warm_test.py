@@ -340,9 +340,12 @@ class WarmWorkers(unittest.TestCase):
             launcher.terminate()
             job.expect_exit(launcher, 143)
         with self.subTest("stopped meanwhile"), Job() as job:
-            (job.directory / "warm_import.py").write_text("import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(1000)\n")
+            (job.directory / "warm_import.py").write_text(
+                "import os, time\nwith open('importing', 'w') as file:\n    print(os.sched_getscheduler(0), file=file)\ntime.sleep(1000)\n")
             launcher = start(job, imports="warm_import", warm=("--warm-workers", "auto", "--warm-join"))
-            wait_for("import", lambda: (job.directory / "importing").exists())
+            importing = job.directory / "importing"
+            wait_for("import", lambda: importing.exists() and importing.read_text())
+            self.assertEqual(int(importing.read_text()), os.SCHED_OTHER)  # the node waits for it
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
