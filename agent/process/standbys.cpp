@@ -1,11 +1,13 @@
 #include "agent/process/standbys.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <filesystem>
 
 #include "agent/process/standby_program.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -32,6 +34,18 @@ std::size_t memory_bytes(std::int32_t pid) {
     std::size_t resident = 0, shared = 0;
     if (fields.size() < 3 || !parse_number(fields[1], resident) || !parse_number(fields[2], shared)) return 0;
     return (resident - std::min(resident, shared)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// As be_normal() of the standby process itself.
+void end_idle_priority(std::int32_t pid) {
+    std::error_code failure;
+    auto thread = std::filesystem::directory_iterator(cat("/proc/", pid, "/task"), failure);
+    for (; !failure && thread != std::filesystem::directory_iterator(); thread.increment(failure)) {
+        pid_t number = 0;
+        const sched_param normal{};
+        if (parse_number(thread->path().filename().string(), number) && ::sched_getscheduler(number) == SCHED_IDLE)
+            ::sched_setscheduler(number, SCHED_OTHER, &normal);
+    }
 }
 
 /// The last line that is not empty, of at most 200 bytes.
@@ -104,9 +118,10 @@ void Standbys::arm(Duration wait) {
 
 void Standbys::look() {
     if (!has_workers_) return;
+    const auto now = std::chrono::steady_clock::now();
+    hurry(now);
     start_next();
     tell();
-    const auto now = std::chrono::steady_clock::now();
     if (when_ready_ && (now >= ready_by_ || !table_.is_importing(now)))
         std::exchange(when_ready_, nullptr)();
     else if (when_ready_)
@@ -120,10 +135,22 @@ void Standbys::tell() {
     count_told_ = seen.count;
 }
 
+void Standbys::hurry(Instant now) {
+    for (auto& [id, facts] : facts_) {
+        if (now < facts.hurried_at) continue;
+        facts.hurried_at = no_deadline;
+        if (facts.pid > 0) end_idle_priority(facts.pid);
+        log(LogLevel::debug, "the standby process of local rank ", facts.local_rank, " (pid ", facts.pid,
+            ") imports with normal priority now");
+    }
+}
+
 void Standbys::start_next() {
     const auto now = std::chrono::steady_clock::now();
     const auto worker = table_.next(now);
-    arm(look_again);
+    Duration wait = look_again;
+    for (const auto& [id, facts] : facts_) wait = std::min<Duration>(wait, facts.hurried_at - now);
+    arm(wait);
     if (!worker) return;
     if (!has_memory()) {
         log(LogLevel::info, "no standby process for local rank ", worker->local_rank, ": less than ",
@@ -135,7 +162,10 @@ void Standbys::start_next() {
         streams.emplace_back(::memfd_create(name, MFD_CLOEXEC));
     if (!streams[0].valid() || !streams[1].valid()) return;
     const auto id = owner_.next_id();
-    facts_[id] = {.pid = 0, .local_rank = worker->local_rank, .stderr_file = FileDescriptor(::dup(streams[1].get()))};
+    facts_[id] = {.pid = 0,
+                  .local_rank = worker->local_rank,
+                  .stderr_file = FileDescriptor(::dup(streams[1].get())),
+                  .hurried_at = now + plan_.idle_import_max};
     table_.started(worker->local_rank, id, now);
     const auto priority = when_ready_ ? StandbyImport::waited_for : StandbyImport::idle;
     owner_.spawn(id, standby_command(*worker, plan_.imports, priority), std::move(streams));
@@ -161,6 +191,7 @@ bool Standbys::handle(const wire::Message& message) {
 void Standbys::became_ready(const wire::StandbyReady& ready) {
     const auto known = facts_.find(ready.id);
     if (known == facts_.end()) return;
+    known->second.hurried_at = no_deadline;
     table_.ready(ready.id, ready.of_own_slot);
     if (const auto bytes = memory_bytes(known->second.pid); bytes > 0) measured_bytes_ = bytes;
     log(LogLevel::info, "the standby process of local rank ", known->second.local_rank, " (pid ", known->second.pid,

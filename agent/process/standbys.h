@@ -28,6 +28,8 @@ struct StandbyPlan {
     /// From the start of a round's workers to that of the first standby process: the workers import too, and their
     /// first steps are not to be disturbed.
     Duration start_after = 5s;
+    /// Then its imports get normal priority. With idle priority alone they would never end where all CPUs are busy.
+    Duration idle_import_max = standby_import_max / 2;
     std::function<std::size_t()> free_bytes = [] { return available_memory_bytes(); };
 };
 
@@ -69,10 +71,12 @@ class Standbys {
         std::int32_t pid = 0;
         std::uint32_t local_rank = 0;
         FileDescriptor stderr_file;
+        Instant hurried_at = no_deadline;  ///< When its imports get normal priority.
     };
     void arm(Duration wait);
     void look();
     void start_next();
+    void hurry(Instant now);
     void tell();
     [[nodiscard]] bool has_memory() const { return !plan_.by_memory || plan_.free_bytes() >= 2 * measured_bytes_; }
     void became_ready(const guardian_wire::StandbyReady& ready);

@@ -1,6 +1,12 @@
 #include "agent/process/standbys.h"
 
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <boost/asio/io_context.hpp>
+#include <cerrno>
 #include <chrono>
 
 #include "tests/support/catch.h"
@@ -37,6 +43,7 @@ struct Fixture {
                        .by_memory = true,
                        .imports = {},
                        .start_after = {},
+                       .idle_import_max = {},
                        .free_bytes =
                            [this] {
                                ++looks;
@@ -49,6 +56,38 @@ struct Fixture {
                        .notice = [](std::string) {},
                        .seen = [](native::StandbysSeen) {}}};
 };
+
+/// A child with idle priority.
+class IdleChild {
+  public:
+    IdleChild() : pid_(::fork()) {
+        if (pid_ == 0) {
+            ::pause();
+            ::_exit(0);
+        }
+        const sched_param none{};
+        REQUIRE(::sched_setscheduler(pid_, SCHED_IDLE, &none) == 0);
+    }
+    ~IdleChild() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    IdleChild(const IdleChild&) = delete;
+    IdleChild& operator=(const IdleChild&) = delete;
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    [[nodiscard]] int policy() const { return ::sched_getscheduler(pid_); }
+
+  private:
+    pid_t pid_;
+};
+
+/// Without CAP_SYS_NICE a standby process is never idle.
+bool may_raise_a_priority() {
+    const IdleChild child;
+    const sched_param normal{};
+    return ::sched_setscheduler(child.pid(), SCHED_OTHER, &normal) == 0;
+}
 
 }  // namespace
 
@@ -88,4 +127,20 @@ TEST_CASE("a node that has stopped starts no standby process, also when its guar
     for (int handlers = 0; handlers < 2; ++handlers)  // of the timer that is set again, and of the look
         fixture.context.run_one_for(std::chrono::seconds(10));
     CHECK(fixture.spawned.size() == 1);
+}
+
+TEST_CASE("a standby process that imports for too long with idle priority gets normal priority") {
+    if (!may_raise_a_priority()) {
+        WARN("needs CAP_SYS_NICE");
+        return;
+    }
+    Fixture fixture;
+    fixture.free_bytes = gib;
+    fixture.begin_round();
+    REQUIRE(fixture.spawned.size() == 1);
+    const IdleChild importing;
+    CHECK(fixture.standbys.handle(guardian_wire::Spawned{.id = 1, .pid = importing.pid()}));
+    CHECK(importing.policy() == SCHED_IDLE);
+    fixture.standbys.round_begun();  // another look
+    CHECK(muster::test::run_until(fixture.context, [&] { return importing.policy() == SCHED_OTHER; }));
 }
