@@ -99,6 +99,7 @@ class TorchBuild(unittest.TestCase):
                 (("--compiler", "a 'quote"), {}, "there is no C++ compiler 'a 'quote'"),
                 (("--compiler", self.compiler), {"SAYS": "fatal error: no such header"}, "exit code 1\nfatal error: no such header"),
                 (("--compiler", self.compiler, "--out", self.notes), {}, "name another folder with --out"),
+                (("--compiler", self.compiler), {"XDG_CACHE_HOME": str(self.notes)}, "name another folder with --out"),
                 (("--compiler", self.compiler), {"BUILT": "/dev/null"}, "file too short")):
             with self.subTest(said):
                 done = self.build(*words, **variables)

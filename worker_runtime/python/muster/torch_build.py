@@ -25,12 +25,9 @@ class Refused(Exception):
     """What is missing, and what to do."""
 
 
-def cache_folder(make=False):
+def cache_folder():
     """Where the result is, and where muster.torch looks for it."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster/torch"
-    if make:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster/torch"
 
 
 def _source():
@@ -104,11 +101,11 @@ def build(out=None, compiler=None):
     source, headers = _source()
     torch = _find_torch(source)
     compiler = _find_compiler(compiler)
-    folder = Path(out) if out else cache_folder(make=True)
+    folder = Path(out) if out else cache_folder()
     name = f"libmuster_torch_{torch[1].replace('.', '_')}.so"
     print(f"muster: compiling the back end for torch {torch[1]} in {torch[0]} with {' '.join(compiler)}; this takes some minutes", flush=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o777 if out else 0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".muster-torch-build-", dir=folder) as scratch:
             made = Path(scratch) / name
             _compile(source, headers, torch, compiler, Path(scratch), name)
