@@ -5,6 +5,7 @@ A case is a cell of the table in agent/RESOURCES.md: `config.slow` is the row `c
 import dataclasses
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import typing
@@ -16,6 +17,8 @@ ROOT = os.geteuid() == 0
 NOBODY = 65534
 UNSHARE = ["unshare", "--mount", "--propagation", "private", *([] if ROOT else ["--user", "--map-root-user"])]
 AS_NOBODY = as_user(NOBODY) if ROOT else []
+# A network in which low ports need the right, which this user has not.
+LOW_PORTS = [*UNSHARE, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *AS_NOBODY] if ROOT else []
 ONE = ["--standalone", "--nproc-per-node", "1"]
 RUN = [*ONE, "--no-python"]
 PLACE = "/mnt"  # covered in a mount namespace of the case's own
@@ -42,7 +45,7 @@ class Case:
     says: typing.Sequence = ()  # each of them is in stdout or stderr
     plant: typing.Callable = lambda place: None
     before: typing.Sequence = ()
-    program: str = "muster"
+    program: str = "muster"  # or a path with "{place}"
     environment: typing.Mapping = dataclasses.field(default_factory=dict)
     at_least: float = 0.0  # seconds: a deadline that is kept, and no sooner end
     within: float = 5.0  # seconds on an idle machine
@@ -75,6 +78,20 @@ def both(*plants):
     def plant(place):
         for one in plants:
             one(place)
+    return plant
+
+
+def programs(folder, **files):
+    """Programs in this folder, by their text; "_" in a name stands for "-"."""
+    return both(*(write(f"{folder}/{name.replace('_', '-')}", text, 0o755) for name, text in files.items()))
+
+
+def muster_among(**files):
+    """A copy of muster beside these programs, which it runs in place of its own."""
+    def plant(place):
+        pathlib.Path(place, "bin").mkdir()
+        programs("bin", **files)(place)
+        shutil.copy(pathlib.Path(os.environ["MUSTER_BIN"], "muster"), pathlib.Path(place, "bin"))
     return plant
 
 
@@ -123,6 +140,30 @@ def log_directory():
     # A pipe holds 64 KiB, and what nobody reads keeps the writing thread for ever, as a dead disk does.
     yield Case("log_file.slow", [*RUN, *again, plants % "mkfifo" + "timeout 2 seq 1000000; exit 3"], 3,
                ["stdout.log has not taken the last of the workers' output within 5 s"], at_least=4.5, within=15)
+    without_index = plants.replace("stdout.log", ".stdout.times")
+    yield Case("log_index.forbidden", [*RUN, *again, without_index % "mkdir" + "echo here"], 0)
+    folder_of_logs = ["logs", "{place}/d"]
+    yield Case("logs_folder.missing", ["logs", "{place}/none"], 2, ["/none' is no folder"])
+    yield Case("logs_folder.forbidden", folder_of_logs, 2, ["/d: "], folder("d", 0), AS_NOBODY)
+    yield Case("logs_folder.slow", folder_of_logs, 2, ["0/stdout.log: Invalid argument"], fifo("d/0/stdout.log"))
+
+
+def error_files():
+    """Of a worker, and of the program that has started the launcher."""
+    fails = '"$TORCHELASTIC_ERROR_FILE"; exit 3'
+    yield Case("error_file.full", [*RUN, "sh", "-c", f"head -c 1100000 /dev/zero | tr '\\0' x > {fails}"], 3, ["unreadable error file: xxx"])
+    yield Case("error_file.missing", [*RUN, "sh", "-c", "exit 3"], 3)
+    yield Case("error_file.forbidden", [*RUN, "sh", "-c", f": > \"$TORCHELASTIC_ERROR_FILE\"; chmod 0 {fails}"], 3, ["error file"], before=AS_NOBODY)
+    yield Case("error_file.slow", [*RUN, "sh", "-c", f"mkfifo {fails}"], 3, ["error file"])
+    failing = [*RUN, "sh", "-c", "exit 3"]
+    called = {"environment": {"TORCHELASTIC_ERROR_FILE": "{place}/e"}}
+    full = [*RUN, "sh", "-c", f"head -c 70000 /dev/zero > {PLACE}/ballast; exit 3"]
+    yield Case("caller_error_file.full", full, 3, [f"write the report {PLACE}/e: No space left on device"],
+               before=small_disk("size=64k"), environment={"TORCHELASTIC_ERROR_FILE": f"{PLACE}/e"})
+    yield Case("caller_error_file.missing", failing, 3, ["none/e: No such file"], environment={"TORCHELASTIC_ERROR_FILE": "{place}/none/e"})
+    yield Case("caller_error_file.forbidden", failing, 3, ["d/e: Permission denied"], folder("d", 0o555), AS_NOBODY,
+               environment={"TORCHELASTIC_ERROR_FILE": "{place}/d/e"})
+    yield Case("caller_error_file.slow", failing, 3, ["e: No such device or address"], fifo("e"), **called)
 
 
 def report_file():
@@ -156,6 +197,67 @@ def files_of_a_node():
     yield Case("metrics_file.missing", [*RUN, "--metrics-file", "{place}/none", "true"], 78, ["none does not exist; name the directory"])
     yield Case("metrics_file.forbidden", [*RUN, "--metrics-file", "{place}/d", *job], 0, [f".prom.lock: Permission denied; {later}"],
                folder("d", 0o555), AS_NOBODY)
+
+
+def files_of_the_doctor():
+    limits = [*RUN, "--preflight-limits", "{place}/f", "true"]
+    yield Case("limits.full", [*RUN, "--preflight-limits", "/dev/zero", "true"], 2, ["has more than 1048576 bytes"])
+    yield Case("limits.missing", limits, 2, ["--preflight-limits: read ", "f: No such file"])
+    yield Case("limits.forbidden", limits, 2, ["f: Permission denied"], write("f", mode=0), AS_NOBODY)
+    yield Case("limits.slow", limits, 2, ["no end within 10 s"], fifo("f"), at_least=9.5, within=15)
+    # Nodes of which only this one comes, so that it names the ones that are missing.
+    looks = ["doctor", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:{port}", "--wait", "3",
+             "--skip", "names,network,firewall,system,pci,kernel-log,disks,gpus,settings"]
+    terms = {"within": 30}
+    yield Case("plot.full", [*looks, "--plot", f"{PLACE}/p"], 3, [f"write {PLACE}/p"], before=small_disk("nr_inodes=1"), **terms)
+    yield Case("plot.missing", [*looks, "--out", "{place}/none"], 3, ["none/passing_nodes.txt"], **terms)
+    yield Case("plot.forbidden", [*looks, "--out", "{place}/d"], 3, ["d/passing_nodes.txt"], folder("d", 0o555), AS_NOBODY, **terms)
+
+
+def helpers():
+    alone = {"program": "{place}/bin/muster"}
+    cores = [*RUN, "--omp=auto", "true"]
+    remedy = "install muster-topology beside muster or in PATH, or remove the option"
+    looked = ["sh", "-c", 'until grep -q "could not look: " "{place}/0.err"; do sleep 0.05; done']  # its launcher's stderr
+    yield Case("facts.missing", [*RUN, *looked], 0, ["preflight: could not look: "], muster_among(), **alone)
+    yield Case("topology.missing", cores, 2, [remedy], muster_among(), **alone)
+    yield Case("topology.forbidden", cores, 2, [remedy], both(muster_among(), write("bin/muster-topology")), **alone)
+    yield Case("topology.slow", cores, 2, [remedy], muster_among(muster_topology="#!/bin/sh\nexec sleep 99\n"), at_least=9.5, within=15, **alone)
+    # A task of Slurm's that is told to stop, and wants to know why.
+    task = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1",
+            "SLURM_STEP_NODELIST": "n0", "SLURM_NNODES": "1"}
+    told = [*RUN, "sh", "-c", 'kill -TERM "$(cat \'{place}/pid\')"; exec sleep 99']
+    before = ["sh", "-c", 'echo $$ > "$0/pid"; exec "$@"', "{place}"]
+    yield Case("scontrol.missing", told, 143, before=before, environment={**task, "PATH": os.environ["PATH"]})
+    yield Case("scontrol.slow", told, 143, (), programs("bin", scontrol="#!/bin/sh\nexec sleep 99\n"), before, at_least=11.5, within=20,
+               environment={**task, "PATH": "{place}/bin:" + os.environ["PATH"]})
+
+
+    # One that looks for the address of a node whose name no name service has.
+    other = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "no-such-host.invalid:1",
+             "--rdzv-conf", "is_host=0,join_timeout=3", "--no-python", "true"]
+    yield Case("node_address.slow", other, 75, ["no-such-host.invalid"], programs("bin", scontrol="#!/bin/sh\nexec sleep 99\n"),
+               environment={**task, "PATH": "{place}/bin:" + os.environ["PATH"], "MUSTER_KEY": "the key of the test"}, at_least=8, within=25)
+
+
+# Takes the right to further processes from its guardian, until a standby process has failed for it.
+CROWDS_OUT = """
+import os, pathlib, resource, sys, time
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    before = resource.prlimit(os.getppid(), resource.RLIMIT_NPROC)
+    resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (1, before[1]))
+    while "its standby process ended: not started" not in pathlib.Path(sys.argv[1]).read_text():
+        time.sleep(0.05)
+    resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, before)
+    sys.exit(3)
+"""
+
+
+def standby_process():
+    yield Case("standby.full", [*ONE, "--warm-workers", "1", "--warm-imports", "json", "--max-restarts", "1", "--log-level", "info", "{place}/s.py",
+                                "{place}/0.err"], 0,
+               ["local rank 0 starts normally: its standby process ended: not started: ", "RLIMIT_NPROC = 1 (ulimit -u)"],
+               write("s.py", CROWDS_OUT), AS_NOBODY, environment={"PYTHON_EXEC": "/usr/bin/python3"}, within=15)
 
 
 def own_key():
@@ -204,6 +306,11 @@ def flight_records():
     yield Case("flight.slow", words, 2, ["d/x.ring: cannot be read"], fifo("d/x.ring"))
 
 
+def low_ports():
+    yield Case("metrics_port.forbidden", [*RUN, "--metrics-listen", "80", "true"], 78, ["--metrics-listen", "Permission denied"], before=LOW_PORTS)
+    yield Case("daemon_port.forbidden", ["--bind", "127.0.0.1", "--port", "80"], 78, ["port 80", "Permission denied"], before=LOW_PORTS, program="musterd")
+
+
 def checkpoints():
     words = ["checkpoint", "{place}/d"]
     step = "d/step_00000007/manifest.json"
@@ -230,9 +337,10 @@ def kernel():
     yield Case("stdout.full", ["--help"], 70, ["cannot write to stdout: No space left on device"], before=["sh", "-c", 'exec "$@" >/dev/full', "sh"])
     yield Case("daemon_stdout.full", ["--help"], 70, ["cannot write to stdout: No space left on device"],
                before=["sh", "-c", 'exec "$@" >/dev/full', "sh"], program="musterd")
+    yield Case("daemon_streams.missing", ["--help"], 0, before=["sh", "-c", 'exec "$@" >&- 2>&-', "sh"], program="musterd")
 
 
 def all_cases():
-    for group in (config_file, program_file, log_directory, report_file, files_of_a_node, own_key, private_files, certificates, state_file,
-                  flight_records, checkpoints, kernel):
+    for group in (config_file, program_file, log_directory, error_files, report_file, files_of_a_node, files_of_the_doctor, helpers, standby_process,
+                  own_key, private_files, certificates, state_file, flight_records, low_ports, checkpoints, kernel):
         yield from group()

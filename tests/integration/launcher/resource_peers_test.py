@@ -12,8 +12,9 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "elastic"))
 from job import Job, wait_for, without_times  # noqa: E402
+from own_processes import as_user  # noqa: E402
 from ports import free_port  # noqa: E402
-from resource_cases import RUN, UNSHARE, can_mount, in_namespace  # noqa: E402
+from resource_cases import ROOT, RUN, UNSHARE, can_mount, in_namespace  # noqa: E402
 
 SLACK = 60.0  # seconds, for a machine that others use as well
 NAME_SERVER = pathlib.Path(__file__).resolve().parents[1] / "net" / "name_server.py"
@@ -151,6 +152,17 @@ class Peers(unittest.TestCase):
             self.ends(self.job.spawn("muster", "drain", "--job", "j", "node1", before=in_namespace("mount -t tmpfs none /proc")), 1,
                       "/proc/net/unix", "mount it")
 
+    def test_command_of_an_agent_that_is_stopped(self):
+        """command_socket.slow"""
+        launcher = self.job.spawn("muster", *RUN, "--rdzv-id", self.job.id, "sh", "-c", 'touch "$TMPDIR/started"; exec sleep 99')
+        wait_for("worker", (self.place / "started").exists)
+        launcher.send_signal(signal.SIGSTOP)
+        self.ends(self.job.spawn("muster", "drain", "--job", self.job.id, "node1"), 1, f"the agent of pid {launcher.pid} did not answer within 10 s",
+                  at_least=10, within=12)
+        launcher.send_signal(signal.SIGCONT)
+        launcher.terminate()
+        self.job.expect_exit(launcher, 143)
+
     # ---- etcd ----
     def test_etcd(self):
         """etcd.missing etcd.slow"""
@@ -218,6 +230,19 @@ class Peers(unittest.TestCase):
             self.ends(self.job.spawn("muster", "--none", stderr=stderr), 2, within=8)
             self.ends(self.job.spawn("muster", *RUN, "sh", "-c", "seq 100000 >&2; exit 3", stderr=stderr), 3, within=15)
             self.ends(self.job.spawn("musterd", "--none", stderr=stderr), 2, within=8)
+
+    # ---- processes and threads ----
+    @unittest.skipUnless(ROOT, "needs root, which may become an unused user")
+    def test_daemon_without_threads(self):
+        """daemon_processes.full: the main thread serves"""
+        user = 300_000 + os.getpid()  # of which no process exists
+        before = ["prlimit", "--nproc=1:1", *as_user(user)]
+        port = free_port()
+        daemon = self.job.spawn("musterd", "--port", port, "--first-start", "--log-level", "debug", before=before)
+        wait_for("healthy daemon", lambda: self.healthy(port))
+        self.stops(daemon)
+        self.ends(self.job.spawn("musterd", "--port", 0, "--state", f"sqlite:{self.place}/s", before=before), 78,
+                  "--state: start thread state: ", "RLIMIT_NPROC = 1 (ulimit -u)")
 
     def test_daemon_stdout_slow(self):
         """daemon_stdout.slow"""

@@ -191,6 +191,13 @@ class LaunchKey(unittest.TestCase):
         self.check_ends(self.start(1, conf=",join_timeout=6"), 75, r"munge does not work on the first node.*no munged")
         self.assertEqual(self.keys(), ["n0/.muster/key"])
 
+    def test_a_munge_that_hangs_is_given_5_s_and_the_home_directory_has_the_key(self):
+        started = time.monotonic()
+        said = self.check_formed(*(self.start(node, home="n0", munge="exec sleep 99") for node in (0, 1)))
+        self.assertGreater(time.monotonic() - started, 4.9)
+        self.assertIn("munge does not work on this node", said)
+        self.assertEqual(self.keys(), ["n0/.muster/key"])
+
     def test_a_clock_that_is_off_is_told_and_the_node_may_be_started_again(self):
         for status, end in ((15, "has expired"), (16, "is of a later time")):
             with self.subTest(status):
