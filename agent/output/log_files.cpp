@@ -74,9 +74,10 @@ void LogFile::begin_section(std::string_view heading, const std::optional<LogOwn
     const bool continues_line = ends_inside_line(fd_.get());
     struct stat facts {};
     const bool indexed = owner && ::fstat(fd_.get(), &facts) == 0 && S_ISREG(facts.st_mode);
+    // Non-blocking, because a pipe of that name has no reader.
     if (indexed && !index_.valid())
-        index_ = FileDescriptor(
-            ::open(log_index_path(path_).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+        index_ = FileDescriptor(::open(log_index_path(path_).c_str(),
+                                       O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640));
     if (indexed) size_ = static_cast<std::uint64_t>(facts.st_size);
     if (continues_line) write("\n");
     const auto line = cat(line_time(fd_.get()), heading, '\n');

@@ -1,9 +1,13 @@
 #include "agent/output/log_merge.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <queue>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -41,6 +45,9 @@ Result<void> LogMerge::find() {
             if (auto opened = open(entry->path().string(), std::move(name_here)); !opened)
                 MUSTER_TRY(leave_out(opened.error()));
         }
+        // The iterator passes over what it may not read, the folder itself included.
+        if (!trouble && ::access(folder.c_str(), R_OK | X_OK) != 0 && errno == EACCES)
+            trouble = std::make_error_code(std::errc::permission_denied);
         if (trouble)
             if (auto left_out = leave_out({Errc::invalid_argument, cat(folder, ": ", trouble.message())}); !left_out)
                 return left_out;

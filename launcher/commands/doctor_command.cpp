@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 
 #include "agent/doctor/doctor_report.h"
 #include "agent/doctor/links_svg.h"
@@ -17,6 +16,7 @@
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/system/absolute_path.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -151,18 +151,25 @@ int explain_names(const std::vector<std::string>& arguments) {
     return text ? answer("doctor", *text) : print_error("doctor", could_not_look, text.error().context);
 }
 
-/// --out and --plot. A failure is printed and hides no finding.
+/// --out and --plot.
 Result<void> write_pictures(const DoctorWords& words, const agent::Look& nodes) {
-    const auto write = [](const std::string& path, const std::string& text) -> Result<void> {
-        std::ofstream file(path, std::ios::binary);
-        file << text;
-        if (file.flush()) return {};
-        return Error{Errc::io, cat("cannot write ", path)};
+    const auto write = [](const std::string& path, const std::string& text) {
+        return replace_file(path, text, FileMode::as_umask_says);
     };
     if (!words.plot.empty()) MUSTER_TRY(write(words.plot, agent::links_svg(nodes)));
     if (words.out_directory.empty()) return {};
     const auto passing = write(words.out_directory + "/passing_nodes.txt", agent::hosts_of(nodes, true));
     return passing ? write(words.out_directory + "/failing_nodes.txt", agent::hosts_of(nodes, false)) : passing;
+}
+
+agent::Finding unwritten(const Error& why) {
+    return {.check = "nodes",
+            .level = agent::Level::unknown,
+            .what = "--out and --plot",
+            .measured = why.context,
+            .expected = "files of this run",
+            .why = "A file that is there may be of an earlier run.",
+            .mend = "name a place with room where this user may write"};
 }
 
 }  // namespace
@@ -188,8 +195,7 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
     const auto before = std::chrono::steady_clock::now();
     auto facts = look_at_node(words->order, environment);
     if (words->between_nodes) facts.looks["nodes"] = look_between_nodes(words->pairs);
-    if (const auto written = write_pictures(*words, facts.look("nodes")); !written)
-        print_error("doctor", could_not_look, written.error().context);
+    const auto written = write_pictures(*words, facts.look("nodes"));
     const auto took = std::chrono::steady_clock::now() - before;
     agent::DoctorReport report{
         .host = host_name(),
@@ -197,6 +203,7 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
         .findings = agent::examine(facts, words->order.limits, words->order.skip),
         .check_count = agent::check_count(facts, words->order.skip),
         .took_ms = static_cast<std::size_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())};
+    if (!written) report.findings.push_back(unwritten(written.error()));
     const auto text = words->json     ? agent::doctor_json(report)
                       : words->nagios ? agent::doctor_nagios(report)
                                       : agent::doctor_text(report);

@@ -21,6 +21,8 @@ namespace {
 /// What an idle console may keep of its memory.
 constexpr std::size_t idle_max_bytes = 128 << 10;
 constexpr Duration stop_max = 50ms;
+/// A line waits so long for a stream that is not ready. A ready one takes it at once.
+constexpr Duration no_thread_max = 1ms;
 
 }  // namespace
 
@@ -160,9 +162,12 @@ void ConsoleWriter::add(std::string_view text) {
     bool dropping = self.skipped_count > 0 && self.buffer.size() > limit / 2;
     if (!dropping && !has_room())
         dropping = !thread_.joinable() || !self.drained.wait_for(lock, self.limits.patience, has_room);
-    if (!dropping) return self.accept(text);
-    self.skipped_count +=
-        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n')));
+    if (!dropping)
+        self.accept(text);
+    else
+        self.skipped_count +=
+            std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n')));
+    if (!thread_.joinable()) self.write_before(std::chrono::steady_clock::now() + no_thread_max);
 }
 
 void ConsoleWriter::begin() {

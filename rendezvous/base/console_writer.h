@@ -20,9 +20,9 @@ constexpr Duration last_flush_max = 5s;
 /// A bounded buffer and a thread that writes it out; the thread starts with the first bytes.
 ///
 /// When the buffer is full, add() waits up to `patience` for room. After that, text is dropped without waiting until
-/// the buffer is half empty; then one line "... N lines skipped" replaces it. If no thread can be started, flush()
-/// writes. After an error (EPIPE, ENOSPC ...) the text is dropped and later text is tried again, except on a closed
-/// pipe.
+/// the buffer is half empty; then one line "... N lines skipped" replaces it. If no thread can be started, add()
+/// writes what the stream takes within 1 ms, and flush() the rest. After an error (EPIPE, ENOSPC ...) the text is
+/// dropped and later text is tried again, except on a closed pipe.
 class ConsoleWriter {
   public:
     struct Limits {

@@ -58,7 +58,8 @@ Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts,
     auto file = MUSTER_TRY(open_ring(facts, folder));
     // The space is reserved here, so that a full disk is an error now and not a SIGBUS at the first operation.
     if (const int failed = ::posix_fallocate(file.get(), 0, static_cast<off_t>(flight_ring_bytes)); failed != 0) {
-        return error_from_errno(failed, cat("reserve ", flight_ring_bytes >> 10, " KiB for the flight record"));
+        return error_from_errno(failed, cat("reserve ", flight_ring_bytes >> 10, " KiB for the flight record",
+                                            folder.empty() ? "" : cat(" in MUSTER_FLIGHT_DIR, ", folder)));
     }
     void* const memory = ::mmap(nullptr, flight_ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (memory == MAP_FAILED) return error_from_errno(errno, "map the flight record");

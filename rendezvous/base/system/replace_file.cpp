@@ -40,6 +40,10 @@ std::string draft_of(const std::string& path) {
 }
 
 Result<void> replace_file(const std::string& path, std::string_view text, FileMode mode) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode))
+        return Error{Errc::invalid_argument,
+                     cat("write ", printable_line(path), ": it is a device, a pipe or a socket; name a file")};
     const auto draft = draft_of(path);
     ::unlink(draft.c_str());
     // If another user's file or link has this name and cannot be removed, nothing is written to it.

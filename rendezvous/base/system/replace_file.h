@@ -13,7 +13,8 @@ namespace muster {
 enum class FileMode { all_may_read, as_umask_says };
 
 /// Readers see the old text or all of `text`, because a rename puts it in place. all_may_read is mode 0644. Links are
-/// replaced, not followed. It is no promise against a crash of the host.
+/// replaced, not followed. A device, a pipe or a socket is refused (invalid_argument). It is no promise against a crash
+/// of the host.
 Result<void> replace_file(const std::string& path, std::string_view text, FileMode mode = FileMode::all_may_read);
 
 /// Writes all of `text`, over interruptions and short writes. False with the reason in errno.

@@ -206,15 +206,24 @@ class Persist(unittest.TestCase):
         self.assertTrue(any(f"muster: {KEPT}" in each for each in told), told)
         self.loads(20, nproc=3)
 
-    def test_a_program_that_is_not_there_is_a_warning(self):
+    def test_a_program_that_is_not_there_or_hangs_costs_its_step_and_a_success(self):
         alone = self.job.directory / "bin"
         alone.mkdir()
         shutil.copy(BIN / "muster", alone)
-        process = subprocess.run([alone / "muster", "--standalone", "--nproc-per-node=1", "--checkpoint-dir", self.directory,
-                                  "--no-python", WORKERS / "persist_worker", "exit"], env=self.job.environment(),
-                                 capture_output=True, text=True, timeout=120)
-        self.assertEqual(process.returncode, 3)
-        self.assertIn("muster-persist", process.stderr)
+        for way, code, program, why in (("exit", 3, "", "No such file"), ("ends", 70, "", "No such file"),
+                                        ("exit", 3, "exec sleep 99", "did not finish within 1 s; its file system may hang"),
+                                        ("ends", 70, "exec sleep 99", "did not finish within 1 s; its file system may hang")):
+            with self.subTest(f"{way}, {program or 'missing'}"):
+                if program:
+                    (alone / "muster-persist").write_text(f"#!/bin/sh\n{program}\n")
+                    (alone / "muster-persist").chmod(0o755)
+                process = subprocess.run([alone / "muster", "--standalone", "--nproc-per-node=1", "--persist-timeout=1", "--checkpoint-dir",
+                                          self.directory, "--no-python", WORKERS / "persist_worker", way], env=self.job.environment(),
+                                         capture_output=True, text=True, timeout=120)
+                self.assertEqual(process.returncode, code, process.stderr)
+                last = process.stderr.splitlines()[-1]
+                self.assertRegex(last, f"step 20 is lost, because it was only in memory: .*muster-persist.*{why}")
+        self.job.expect_gone()
 
 
 if __name__ == "__main__":

@@ -142,9 +142,10 @@ def log_directory():
                ["stdout.log has not taken the last of the workers' output within 5 s"], at_least=4.5, within=15)
     without_index = plants.replace("stdout.log", ".stdout.times")
     yield Case("log_index.forbidden", [*RUN, *again, without_index % "mkdir" + "echo here"], 0)
+    yield Case("log_index.slow", [*RUN, *again, without_index % "mkfifo" + "echo here"], 0)
     folder_of_logs = ["logs", "{place}/d"]
     yield Case("logs_folder.missing", ["logs", "{place}/none"], 2, ["/none' is no folder"])
-    yield Case("logs_folder.forbidden", folder_of_logs, 2, ["/d: "], folder("d", 0), AS_NOBODY)
+    yield Case("logs_folder.forbidden", folder_of_logs, 2, ["/d: Permission denied"], folder("d", 0), AS_NOBODY)
     yield Case("logs_folder.slow", folder_of_logs, 2, ["0/stdout.log: Invalid argument"], fifo("d/0/stdout.log"))
 
 
@@ -209,9 +210,10 @@ def files_of_the_doctor():
     looks = ["doctor", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:{port}", "--wait", "3",
              "--skip", "names,network,firewall,system,pci,kernel-log,disks,gpus,settings"]
     terms = {"within": 30}
-    yield Case("plot.full", [*looks, "--plot", f"{PLACE}/p"], 3, [f"write {PLACE}/p"], before=small_disk("nr_inodes=1"), **terms)
-    yield Case("plot.missing", [*looks, "--out", "{place}/none"], 3, ["none/passing_nodes.txt"], **terms)
-    yield Case("plot.forbidden", [*looks, "--out", "{place}/d"], 3, ["d/passing_nodes.txt"], folder("d", 0o555), AS_NOBODY, **terms)
+    yield Case("plot.full", [*looks, "--plot", f"{PLACE}/p"], 3, [f"write {PLACE}/p: No space left on device"], before=small_disk("nr_inodes=1"), **terms)
+    yield Case("plot.missing", [*looks, "--out", "{place}/none"], 3, ["none/passing_nodes.txt: No such file"], **terms)
+    yield Case("plot.forbidden", [*looks, "--out", "{place}/d"], 3, ["d/passing_nodes.txt: Permission denied"], folder("d", 0o555), AS_NOBODY, **terms)
+    yield Case("plot.slow", [*looks, "--plot", "{place}/p"], 3, ["/p: it is a device, a pipe or a socket; name a file"], fifo("p"), **terms)
 
 
 def helpers():
@@ -306,6 +308,18 @@ def flight_records():
     yield Case("flight.slow", words, 2, ["d/x.ring: cannot be read"], fifo("d/x.ring"))
 
 
+def worker_runtime():
+    """A worker that links it."""
+    worker = [*RUN, str(pathlib.Path(os.environ["MUSTER_WORKERS"], "context"))]
+    yield Case("flight_dir.full", worker, 1, [f"for the flight record in MUSTER_FLIGHT_DIR, {PLACE}: No space left on device"], before=small_disk("size=64k"),
+               environment={"MUSTER_FLIGHT_DIR": PLACE})
+    yield Case("flight_dir.missing", worker, 1, ["write the flight record (MUSTER_FLIGHT_DIR)", "No such file"],
+               environment={"MUSTER_FLIGHT_DIR": "{place}/none"})
+    yield Case("flight_dir.forbidden", worker, 1, ["write the flight record (MUSTER_FLIGHT_DIR)", "Permission denied"], folder("d", 0o555), AS_NOBODY,
+               environment={"MUSTER_FLIGHT_DIR": "{place}/d"})
+    yield Case("channel.missing", [*RUN, "sh", "-c", f"MUSTER_AGENT_SOCKET=@muster/nobody exec {worker[-1]}"], 0, ["rank=0 world=1"])
+
+
 def low_ports():
     yield Case("metrics_port.forbidden", [*RUN, "--metrics-listen", "80", "true"], 78, ["--metrics-listen", "Permission denied"], before=LOW_PORTS)
     yield Case("daemon_port.forbidden", ["--bind", "127.0.0.1", "--port", "80"], 78, ["port 80", "Permission denied"], before=LOW_PORTS, program="musterd")
@@ -342,5 +356,5 @@ def kernel():
 
 def all_cases():
     for group in (config_file, program_file, log_directory, error_files, report_file, files_of_a_node, files_of_the_doctor, helpers, standby_process,
-                  own_key, private_files, certificates, state_file, flight_records, low_ports, checkpoints, kernel):
+                  own_key, private_files, certificates, state_file, flight_records, worker_runtime, low_ports, checkpoints, kernel):
         yield from group()

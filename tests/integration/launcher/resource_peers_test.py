@@ -234,12 +234,13 @@ class Peers(unittest.TestCase):
     # ---- processes and threads ----
     @unittest.skipUnless(ROOT, "needs root, which may become an unused user")
     def test_daemon_without_threads(self):
-        """daemon_processes.full: the main thread serves"""
+        """daemon_processes.full: the main thread serves, and writes what its streams take"""
         user = 300_000 + os.getpid()  # of which no process exists
         before = ["prlimit", "--nproc=1:1", *as_user(user)]
         port = free_port()
         daemon = self.job.spawn("musterd", "--port", port, "--first-start", "--log-level", "debug", before=before)
         wait_for("healthy daemon", lambda: self.healthy(port))
+        wait_for("its line", lambda: f"musterd listening on 127.0.0.1:{port}" in daemon.out.read_text())
         self.stops(daemon)
         self.ends(self.job.spawn("musterd", "--port", 0, "--state", f"sqlite:{self.place}/s", before=before), 78,
                   "--state: start thread state: ", "RLIMIT_NPROC = 1 (ulimit -u)")
