@@ -1,5 +1,6 @@
 #include "agent/output/log_merge.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ Result<void> LogMerge::find() {
                 MUSTER_TRY(leave_out(opened.error()));
         }
         // The iterator passes over what it may not read, the folder itself included.
-        if (!trouble && ::access(folder.c_str(), R_OK | X_OK) != 0 && errno == EACCES)
+        if (!trouble && ::faccessat(AT_FDCWD, folder.c_str(), R_OK | X_OK, AT_EACCESS) != 0 && errno == EACCES)
             trouble = std::make_error_code(std::errc::permission_denied);
         if (trouble)
             if (auto left_out = leave_out({Errc::invalid_argument, cat(folder, ": ", trouble.message())}); !left_out)

@@ -138,8 +138,9 @@ void Standbys::tell() {
 void Standbys::hurry(Instant now) {
     for (auto& [id, facts] : facts_) {
         if (now < facts.hurried_at) continue;
-        facts.hurried_at = no_deadline;
-        if (facts.pid > 0) end_idle_priority(facts.pid);
+        facts.hurried_at = facts.pid > 0 ? no_deadline : now + 1s;  // its pid is not known yet
+        if (facts.pid <= 0) continue;
+        end_idle_priority(facts.pid);
         log(LogLevel::debug, "the standby process of local rank ", facts.local_rank, " (pid ", facts.pid,
             ") imports with normal priority now");
     }
@@ -162,12 +163,14 @@ void Standbys::start_next() {
         streams.emplace_back(::memfd_create(name, MFD_CLOEXEC));
     if (!streams[0].valid() || !streams[1].valid()) return;
     const auto id = owner_.next_id();
+    // As be_idle() there: a launcher that is idle itself has idle workers.
+    const bool imports_idly = !when_ready_ && ::sched_getscheduler(0) == SCHED_OTHER;
     facts_[id] = {.pid = 0,
                   .local_rank = worker->local_rank,
                   .stderr_file = FileDescriptor(::dup(streams[1].get())),
-                  .hurried_at = now + plan_.idle_import_max};
+                  .hurried_at = imports_idly ? now + plan_.idle_import_max : no_deadline};
     table_.started(worker->local_rank, id, now);
-    const auto priority = when_ready_ ? StandbyImport::waited_for : StandbyImport::idle;
+    const auto priority = imports_idly ? StandbyImport::idle : StandbyImport::waited_for;
     owner_.spawn(id, standby_command(*worker, plan_.imports, priority), std::move(streams));
 }
 

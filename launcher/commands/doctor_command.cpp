@@ -151,15 +151,17 @@ int explain_names(const std::vector<std::string>& arguments) {
     return text ? answer("doctor", *text) : print_error("doctor", could_not_look, text.error().context);
 }
 
-/// --out and --plot.
+/// --out and --plot: all that can be written. All nodes may write to the same place.
 Result<void> write_pictures(const DoctorWords& words, const agent::Look& nodes) {
-    const auto write = [](const std::string& path, const std::string& text) {
-        return replace_file(path, text, FileMode::as_umask_says);
+    Result<void> all;
+    const auto write = [&all](const std::string& path, const std::string& text) {
+        if (auto done = write_file(path, text); !done && all) all = std::move(done);
     };
-    if (!words.plot.empty()) MUSTER_TRY(write(words.plot, agent::links_svg(nodes)));
-    if (words.out_directory.empty()) return {};
-    const auto passing = write(words.out_directory + "/passing_nodes.txt", agent::hosts_of(nodes, true));
-    return passing ? write(words.out_directory + "/failing_nodes.txt", agent::hosts_of(nodes, false)) : passing;
+    if (!words.plot.empty()) write(words.plot, agent::links_svg(nodes));
+    if (words.out_directory.empty()) return all;
+    write(words.out_directory + "/passing_nodes.txt", agent::hosts_of(nodes, true));
+    write(words.out_directory + "/failing_nodes.txt", agent::hosts_of(nodes, false));
+    return all;
 }
 
 agent::Finding unwritten(const Error& why) {

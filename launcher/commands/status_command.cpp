@@ -107,8 +107,7 @@ int show_events(const StatusOptions& options, const StatusSource& source) {
     const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
     if (!timeline) return fail(timeline.error().context);
     const auto goodput = found == facts->jobs.end() ? std::string() : found->goodput;
-    const auto drawn =
-        replace_file(options.plot, timeline_svg(*timeline, printable_line(job), goodput), FileMode::as_umask_says);
+    const auto drawn = write_file(options.plot, timeline_svg(*timeline, printable_line(job), goodput));
     return drawn ? answer("status", cat("the timeline of job '", printable_line(job), "' is in ",
                                         printable_line(options.plot), '\n'))
                  : fail(drawn.error().context);

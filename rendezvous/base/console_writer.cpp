@@ -101,8 +101,12 @@ bool ConsoleWriter::Shared::write_before(Instant deadline) {
     while (!buffer.empty() && !closed) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
         pollfd ready{fd, POLLOUT, 0};
-        if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return false;
+        if (::poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0))) <= 0) return false;
         const auto written = ::write(fd, buffer.data(), std::min<std::size_t>(buffer.size(), PIPE_BUF));
+        if (written < 0 && errno != EAGAIN && errno != EINTR) {
+            closed = errno == EPIPE || errno == EBADF;
+            buffer.clear();
+        }
         if (written <= 0) return false;
         buffer.erase(0, static_cast<std::size_t>(written));
     }

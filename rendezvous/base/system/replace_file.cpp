@@ -39,23 +39,23 @@ std::string draft_of(const std::string& path) {
     return cat(path, ".new");
 }
 
-Result<void> replace_file(const std::string& path, std::string_view text, FileMode mode) {
-    struct stat facts {};
-    if (::stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode))
-        return Error{Errc::invalid_argument,
-                     cat("write ", printable_line(path), ": it is a device, a pipe or a socket; name a file")};
+Result<void> replace_file(const std::string& path, std::string_view text) {
     const auto draft = draft_of(path);
     ::unlink(draft.c_str());
     // If another user's file or link has this name and cannot be removed, nothing is written to it.
-    const bool by_umask = mode == FileMode::as_umask_says;
-    const FileDescriptor file(
-        ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, by_umask ? 0666 : 0644));
-    const bool has_mode = file.valid() && (by_umask || ::fchmod(file.get(), 0644) == 0);
+    const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    const bool has_mode = file.valid() && ::fchmod(file.get(), 0644) == 0;
     const bool done = has_mode && write_whole(file.get(), text) && std::rename(draft.c_str(), path.c_str()) == 0;
     if (done) return {};
     auto failure = error_from_errno(errno, cat("write ", printable_line(path)));
     if (file.valid()) ::unlink(draft.c_str());
     return failure;
+}
+
+Result<void> write_file(const std::string& path, std::string_view text) {
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
+    if (file.valid() && write_whole(file.get(), text)) return {};
+    return error_from_errno(errno, cat("write ", printable_line(path)));
 }
 
 }  // namespace muster

@@ -10,12 +10,13 @@
 
 namespace muster {
 
-enum class FileMode { all_may_read, as_umask_says };
+/// Readers see the old text or all of `text`, because a rename puts it in place. Its mode is 0644. Links and devices
+/// are replaced, not followed: the path is none that a user gives. It is no promise against a crash of the host.
+Result<void> replace_file(const std::string& path, std::string_view text);
 
-/// Readers see the old text or all of `text`, because a rename puts it in place. all_may_read is mode 0644. Links are
-/// replaced, not followed. A device, a pipe or a socket is refused (invalid_argument). It is no promise against a crash
-/// of the host.
-Result<void> replace_file(const std::string& path, std::string_view text, FileMode mode = FileMode::all_may_read);
+/// As a shell's `>`, for a path that a user gives: links are followed, and a device or a pipe gets the text. A pipe
+/// without a reader is an error at once.
+Result<void> write_file(const std::string& path, std::string_view text);
 
 /// Writes all of `text`, over interruptions and short writes. False with the reason in errno.
 bool write_whole(int file, std::string_view text);

@@ -86,6 +86,15 @@ def programs(folder, **files):
     return both(*(write(f"{folder}/{name.replace('_', '-')}", text, 0o755) for name, text in files.items()))
 
 
+def links(folder, *names):
+    """To these programs of the host, so that a PATH has no others."""
+    def plant(place):
+        pathlib.Path(place, folder).mkdir()
+        for name in names:
+            pathlib.Path(place, folder, name).symlink_to(shutil.which(name))
+    return plant
+
+
 def muster_among(**files):
     """A copy of muster beside these programs, which it runs in place of its own."""
     def plant(place):
@@ -213,7 +222,7 @@ def files_of_the_doctor():
     yield Case("plot.full", [*looks, "--plot", f"{PLACE}/p"], 3, [f"write {PLACE}/p: No space left on device"], before=small_disk("nr_inodes=1"), **terms)
     yield Case("plot.missing", [*looks, "--out", "{place}/none"], 3, ["none/passing_nodes.txt: No such file"], **terms)
     yield Case("plot.forbidden", [*looks, "--out", "{place}/d"], 3, ["d/passing_nodes.txt: Permission denied"], folder("d", 0o555), AS_NOBODY, **terms)
-    yield Case("plot.slow", [*looks, "--plot", "{place}/p"], 3, ["/p: it is a device, a pipe or a socket; name a file"], fifo("p"), **terms)
+    yield Case("plot.slow", [*looks, "--plot", "{place}/p"], 3, ["/p: No such device or address"], fifo("p"), **terms)
 
 
 def helpers():
@@ -230,7 +239,7 @@ def helpers():
             "SLURM_STEP_NODELIST": "n0", "SLURM_NNODES": "1"}
     told = [*RUN, "sh", "-c", 'kill -TERM "$(cat \'{place}/pid\')"; exec sleep 99']
     before = ["sh", "-c", 'echo $$ > "$0/pid"; exec "$@"', "{place}"]
-    yield Case("scontrol.missing", told, 143, before=before, environment={**task, "PATH": os.environ["PATH"]})
+    yield Case("scontrol.missing", told, 143, (), links("bin", "cat", "sh", "sleep"), before, environment={**task, "PATH": "{place}/bin"})
     yield Case("scontrol.slow", told, 143, (), programs("bin", scontrol="#!/bin/sh\nexec sleep 99\n"), before, at_least=11.5, within=20,
                environment={**task, "PATH": "{place}/bin:" + os.environ["PATH"]})
 
