@@ -120,12 +120,13 @@ void Standbys::look() {
     if (!has_workers_) return;
     const auto now = std::chrono::steady_clock::now();
     hurry(now);
-    start_next();
+    start_next(now);
     tell();
-    if (when_ready_ && (now >= ready_by_ || !table_.is_importing(now)))
-        std::exchange(when_ready_, nullptr)();
-    else if (when_ready_)
-        arm(std::min<Duration>(look_again, ready_by_ - now));
+    const bool over = now >= ready_by_ || !table_.is_importing(now);
+    auto next = when_ready_ && !over ? std::min(now + look_again, ready_by_) : now + look_again;
+    for (const auto& [id, facts] : facts_) next = std::min(next, facts.hurried_at);
+    arm(next - now);
+    if (when_ready_ && over) std::exchange(when_ready_, nullptr)();
 }
 
 void Standbys::tell() {
@@ -146,12 +147,8 @@ void Standbys::hurry(Instant now) {
     }
 }
 
-void Standbys::start_next() {
-    const auto now = std::chrono::steady_clock::now();
+void Standbys::start_next(Instant now) {
     const auto worker = table_.next(now);
-    Duration wait = look_again;
-    for (const auto& [id, facts] : facts_) wait = std::min<Duration>(wait, facts.hurried_at - now);
-    arm(wait);
     if (!worker) return;
     if (!has_memory()) {
         log(LogLevel::info, "no standby process for local rank ", worker->local_rank, ": less than ",

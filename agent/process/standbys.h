@@ -29,7 +29,7 @@ struct StandbyPlan {
     /// first steps are not to be disturbed.
     Duration start_after = 5s;
     /// Then its imports get normal priority. With idle priority alone they would never end where all CPUs are busy.
-    Duration idle_import_max = standby_import_max / 2;
+    Duration idle_import_max = 10s;
     std::function<std::size_t()> free_bytes = [] { return available_memory_bytes(); };
 };
 
@@ -75,7 +75,7 @@ class Standbys {
     };
     void arm(Duration wait);
     void look();
-    void start_next();
+    void start_next(Instant now);
     void hurry(Instant now);
     void tell();
     [[nodiscard]] bool has_memory() const { return !plan_.by_memory || plan_.free_bytes() >= 2 * measured_bytes_; }
