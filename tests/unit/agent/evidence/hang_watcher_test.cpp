@@ -10,7 +10,7 @@
 #include <boost/asio/write.hpp>
 
 #include "tests/support/catch.h"
-#include "tests/support/end_with_test.h"
+#include "tests/support/child.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -19,30 +19,14 @@ using boost::asio::local::stream_protocol;
 
 namespace {
 
-struct IdleProcess {
-    IdleProcess() : pid(test::fork_with_test()) {
-        while (pid == 0) ::pause();
-    }
-    ~IdleProcess() {
-        ::kill(pid, SIGKILL);
-        ::waitpid(pid, nullptr, 0);
-    }
-    pid_t pid;
-};
-
 /// It waits for a child that computes, as a worker waits for its compiler.
-struct WaitingProcess {
-    WaitingProcess() : pid(test::fork_with_test()) {
+struct WaitingChild : test::Child {
+    WaitingChild() : Child(test::fork_with_test()) {
         if (pid != 0) return;
         if (test::fork_with_test() == 0)
             for (volatile unsigned turns = 0;;) turns = turns + 1;
         for (;;) ::pause();
     }
-    ~WaitingProcess() {
-        ::kill(pid, SIGKILL);
-        ::waitpid(pid, nullptr, 0);
-    }
-    pid_t pid;
 };
 
 /// torch's server in a worker: the same dump for everybody who asks.
@@ -79,7 +63,7 @@ class DumpServer {
 }  // namespace
 
 TEST_CASE("what torch told of one idle time of a rank is not told of a later one") {
-    const IdleProcess worker;
+    const test::IdleChild worker;
     const test::ScratchFolder folder;
     boost::asio::io_context loop;
     DumpServer server(loop, folder / "torch.sock");
@@ -107,8 +91,8 @@ TEST_CASE("what torch told of one idle time of a rank is not told of a later one
 }
 
 TEST_CASE("a worker whose child computes is not idle") {
-    const IdleProcess idle;
-    const WaitingProcess waiting;
+    const test::IdleChild idle;
+    const WaitingChild waiting;
     boost::asio::io_context loop;
     HangWatcher hangs(loop, {}, {});
     hangs.ask = [](std::uint32_t) { return HangWatcher::WorkerInput{}; };
@@ -126,7 +110,7 @@ TEST_CASE("a worker whose child computes is not idle") {
 }
 
 TEST_CASE("of each rank a section that it enters is told, and that it leaves it; others only ten seconds later") {
-    const IdleProcess worker;
+    const test::IdleChild worker;
     boost::asio::io_context loop;
     HangWatcher hangs(loop, {}, {});
     HangWatcher::WorkerInput told;
@@ -162,7 +146,7 @@ TEST_CASE("of each rank a section that it enters is told, and that it leaves it;
 }
 
 TEST_CASE("the daemon is told of the longest time in each section, and of the last step of any worker") {
-    const IdleProcess first, second;
+    const test::IdleChild first, second;
     boost::asio::io_context loop;
     HangWatcher hangs(loop, {}, {});
     const auto now = std::chrono::steady_clock::now();

@@ -1,16 +1,14 @@
 #include "agent/process/standbys.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
-#include <cerrno>
 #include <chrono>
 
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/run_until.h"
+#include "tests/support/skip.h"
 
 using namespace muster;
 using namespace muster::agent;
@@ -57,36 +55,9 @@ struct Fixture {
                        .seen = [](native::StandbysSeen) {}}};
 };
 
-/// A child with idle priority.
-class IdleChild {
-  public:
-    IdleChild() : pid_(::fork()) {
-        if (pid_ == 0) {
-            ::pause();
-            ::_exit(0);
-        }
-        const sched_param none{};
-        REQUIRE(::sched_setscheduler(pid_, SCHED_IDLE, &none) == 0);
-    }
-    ~IdleChild() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    IdleChild(const IdleChild&) = delete;
-    IdleChild& operator=(const IdleChild&) = delete;
-
-    [[nodiscard]] pid_t pid() const { return pid_; }
-    [[nodiscard]] int policy() const { return ::sched_getscheduler(pid_); }
-
-  private:
-    pid_t pid_;
-};
-
-/// Without CAP_SYS_NICE a standby process is never idle.
-bool may_raise_a_priority() {
-    const IdleChild child;
-    const sched_param normal{};
-    return ::sched_setscheduler(child.pid(), SCHED_OTHER, &normal) == 0;
+bool set_policy(pid_t pid, int policy) {
+    const sched_param none{};
+    return ::sched_setscheduler(pid, policy, &none) == 0;
 }
 
 }  // namespace
@@ -130,17 +101,16 @@ TEST_CASE("a node that has stopped starts no standby process, also when its guar
 }
 
 TEST_CASE("a standby process that imports for too long with idle priority gets normal priority") {
-    if (!may_raise_a_priority()) {
-        WARN("needs CAP_SYS_NICE");
-        return;
-    }
+    const test::IdleChild importing;
+    REQUIRE(set_policy(importing.pid, SCHED_IDLE));
+    if (!set_policy(importing.pid, SCHED_OTHER)) return test::skip("needs CAP_SYS_NICE");
+    REQUIRE(set_policy(importing.pid, SCHED_IDLE));
     Fixture fixture;
     fixture.free_bytes = gib;
     fixture.begin_round();
     REQUIRE(fixture.spawned.size() == 1);
-    const IdleChild importing;
-    CHECK(fixture.standbys.handle(guardian_wire::Spawned{.id = 1, .pid = importing.pid()}));
-    CHECK(importing.policy() == SCHED_IDLE);
+    CHECK(fixture.standbys.handle(guardian_wire::Spawned{.id = 1, .pid = importing.pid}));
+    CHECK(::sched_getscheduler(importing.pid) == SCHED_IDLE);
     fixture.standbys.round_begun();  // another look
-    CHECK(muster::test::run_until(fixture.context, [&] { return importing.policy() == SCHED_OTHER; }));
+    CHECK(test::run_until(fixture.context, [&] { return ::sched_getscheduler(importing.pid) == SCHED_OTHER; }));
 }

@@ -17,6 +17,7 @@
 #include "agent/channel/local_listener.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/end_with_test.h"
 #include "tests/support/other_user.h"
 #include "tests/support/run_until.h"
@@ -47,16 +48,6 @@ struct Agent {
     }
     boost::asio::io_context loop;
     ClosingPtr<agent::AgentChannel> channel;
-};
-
-/// A child that lives no longer than its test, also where that fails.
-struct Child {
-    ~Child() {
-        if (pid <= 0) return;
-        ::kill(pid, SIGKILL);
-        ::waitpid(pid, nullptr, 0);
-    }
-    pid_t pid;
 };
 
 }  // namespace
@@ -137,7 +128,7 @@ TEST_CASE("a worker says nothing to another user who listens at its agent's addr
     const auto address = "@muster-test-" + std::to_string(::getpid());
     int listening[2];
     REQUIRE(::pipe2(listening, O_CLOEXEC) == 0);
-    const Child stranger{test::fork_with_test()};
+    const test::Child stranger{test::fork_with_test()};
     if (stranger.pid == 0) {
         ::close(listening[0]);
         constexpr uid_t nobody = 65534;
@@ -214,7 +205,7 @@ TEST_CASE("a snapshot waits for an agent whose queue is full: not for ever, not 
 
 TEST_CASE("a send ends at its deadline where too many descriptors of its user are under way") {
     if (!test::may_be_another_user()) return;
-    const Child sender{test::fork_with_test()};
+    const test::Child sender{test::fork_with_test()};
     if (sender.pid == 0) {
         ::alarm(30);
         const uid_t own_user = 60000 + ::getpid() % 5000;  // no other test's: the descriptors of a user count together

@@ -14,6 +14,7 @@
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/child.h"
 #include "tests/support/end_with_test.h"
 #include "tests/support/scratch_folder.h"
 
@@ -27,28 +28,16 @@ extern "C" [[gnu::noinline]] void muster_test_waits_here() {
 
 namespace {
 
-/// Gone with the test.
-class Process {
-  public:
-    explicit Process(pid_t pid) : pid_(pid) { REQUIRE(pid > 0); }
-    ~Process() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    Process(const Process&) = delete;
-    Process& operator=(const Process&) = delete;
-    [[nodiscard]] pid_t pid() const { return pid_; }
+struct Process : test::Child {
+    explicit Process(pid_t child) : Child(child) { REQUIRE(child > 0); }
     /// False where it is in another state for a minute.
     [[nodiscard]] bool comes_to(char wanted) const {
         for (int i = 0; i < 6000; ++i, ::usleep(10000)) {
-            const auto stat = read_file(cat("/proc/", pid_, "/stat"));
+            const auto stat = read_file(cat("/proc/", pid, "/stat"));
             if (stat.at(stat.rfind(')') + 2) == wanted) return true;
         }
         return false;
     }
-
-  private:
-    pid_t pid_;
 };
 
 /// `work` in a child, once the child has begun it as far as closing its end of a pipe says.
@@ -123,34 +112,34 @@ TEST_CASE("a function's name is told without its arguments") {
 
 TEST_CASE("a process's frames are named, and it runs on") {
     const Process child(start_waiting());
-    const auto lines = stacks_with(child.pid(), {"native muster_test_waits_here", "pause"});
+    const auto lines = stacks_with(child.pid, {"native muster_test_waits_here", "pause"});
     REQUIRE_FALSE(lines.empty());
-    CHECK(lines[0].starts_with(cat("thread ", child.pid(), " stacks_test")));
+    CHECK(lines[0].starts_with(cat("thread ", child.pid, " stacks_test")));
     has(lines, "native muster_test_waits_here (stacks_test)");
     has(lines, "pause");
     CHECK(child.comes_to('S'));
-    CHECK(::waitpid(child.pid(), nullptr, WNOHANG | WUNTRACED) == 0);
+    CHECK(::waitpid(child.pid, nullptr, WNOHANG | WUNTRACED) == 0);
 }
 
 TEST_CASE("a process that was stopped stays stopped, and one that is held by another is left alone") {
     const Process child(start_waiting());
     const std::string place = "native muster_test_waits_here";
-    has(stacks_with(child.pid(), {place}), place);
-    REQUIRE(::kill(child.pid(), SIGSTOP) == 0);
-    REQUIRE(::waitpid(child.pid(), nullptr, WUNTRACED) == child.pid());
-    has(stacks_with(child.pid(), {place}), place);
+    has(stacks_with(child.pid, {place}), place);
+    REQUIRE(::kill(child.pid, SIGSTOP) == 0);
+    REQUIRE(::waitpid(child.pid, nullptr, WUNTRACED) == child.pid);
+    has(stacks_with(child.pid, {place}), place);
     CHECK(child.comes_to('T'));  // let go, it passes through the kernel once more
     // This test holds it: whoever else wants to is refused, and says why.
-    REQUIRE(::ptrace(PTRACE_SEIZE, child.pid(), nullptr, nullptr) == 0);
-    has(stacks_of(child.pid()), cat("note look into thread ", child.pid(), ": Operation not permitted (kernel.yama"));
-    REQUIRE(::kill(child.pid(), SIGCONT) == 0);
+    REQUIRE(::ptrace(PTRACE_SEIZE, child.pid, nullptr, nullptr) == 0);
+    has(stacks_of(child.pid), cat("note look into thread ", child.pid, ": Operation not permitted (kernel.yama"));
+    REQUIRE(::kill(child.pid, SIGCONT) == 0);
 }
 
 TEST_CASE("a process that is gone is told as such") {
     pid_t pid = 0;
     {
         const Process child(start_waiting());
-        pid = child.pid();
+        pid = child.pid;
     }
     const auto lines = stacks_of(pid);
     REQUIRE(lines.size() == 1);
@@ -182,7 +171,7 @@ TEST_CASE("Python's frames are read of a program that knows nothing of it") {
     const std::vector<std::string> wanted{
         cat("python Trainer.step (", script, ":208)"), cat("python Trainer.step (", script, ":5)"),
         cat("python <module> (", script, ":212)"), cat("python \u00e9cho (", script, ":210)"), "nanosleep (libc.so.6)"};
-    const auto lines = stacks_with(child.pid(), wanted);
+    const auto lines = stacks_with(child.pid, wanted);
     for (const auto& part : wanted) has(lines, part);
     CHECK(child.comes_to('S'));
 }
