@@ -160,7 +160,7 @@ void Standbys::start_next(Instant now) {
         streams.emplace_back(::memfd_create(name, MFD_CLOEXEC));
     if (!streams[0].valid() || !streams[1].valid()) return;
     const auto id = owner_.next_id();
-    // As be_idle() there: a launcher that is idle itself has idle workers.
+    // A launcher that is idle itself has idle workers.
     const bool imports_idly = !when_ready_ && ::sched_getscheduler(0) == SCHED_OTHER;
     facts_[id] = {.pid = 0,
                   .local_rank = worker->local_rank,

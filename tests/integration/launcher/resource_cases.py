@@ -242,8 +242,6 @@ def helpers():
     yield Case("scontrol.missing", told, 143, (), links("bin", "cat", "sh", "sleep"), before, environment={**task, "PATH": "{place}/bin"})
     yield Case("scontrol.slow", told, 143, (), programs("bin", scontrol="#!/bin/sh\nexec sleep 99\n"), before, at_least=11.5, within=20,
                environment={**task, "PATH": "{place}/bin:" + os.environ["PATH"]})
-
-
     # One that looks for the address of a node whose name no name service has.
     other = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "no-such-host.invalid:1",
              "--rdzv-conf", "is_host=0,join_timeout=3", "--no-python", "true"]
