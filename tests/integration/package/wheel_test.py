@@ -162,8 +162,8 @@ class Wheel(unittest.TestCase):
 
     def test_an_unmodified_script_gets_the_back_end(self):
         self.see_torch()
-        # Preflight has a word for a disk that other tests keep busy.
-        muster = (self.bin / "muster", "--standalone", "--nproc-per-node=2", "--preflight=off")
+        # Preflight has a word for a disk that other tests keep busy, and a launcher for having stood still for half a lease.
+        muster = (self.bin / "muster", "--standalone", "--nproc-per-node=2", "--preflight=off", "--lease=60")
         # `import torch`, which loads the entry point, says nothing.
         self.assertEqual(self.workers(*muster, self.script(TORCH), "muster"), (SUMS, ""))
         lines, told = self.workers(*muster, "--torch-backend=muster", self.script(TORCH), "gloo")
