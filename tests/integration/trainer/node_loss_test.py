@@ -20,8 +20,9 @@ class Loss(Job):
     """A job of sharded_steps."""
 
     def training(self, nnodes, **extra):
+        # The long lease is for a busy machine: the guardian of a killed launcher reports its end at once.
         return self.spawn("muster", "--nnodes", nnodes, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                          f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60", "--lease", 10,
+                          f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60", "--lease", 60,
                           "--checkpoint-dir", self.directory / "ckpt", "--no-python", WORKERS / "sharded_steps", STEPS, **extra)
 
     def said(self, what):
