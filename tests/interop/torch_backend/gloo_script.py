@@ -15,7 +15,7 @@ if sys.argv[1:]:  # The time for one operation is the time for the meeting, too:
     (folder / os.environ["RANK"]).touch()
     while len(list(folder.iterdir())) < int(os.environ["WORLD_SIZE"]):
         time.sleep(0.01)
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=10 if sys.argv[1:] else 60))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20 if sys.argv[1:] else 60))
 rank = dist.get_rank()
 if sys.argv[1:]:
     dist.barrier()

@@ -145,7 +145,7 @@ def check_launchers():
     lone = shutil.copy(BIN / "muster", tempfile.mkdtemp())
     launched([lone, *muster[1:]], ["muster's Python package is neither in PYTHONPATH nor beside this program"], environment, code=78)
     # A rank that hangs is named, also by the flight record that the script knows nothing of.
-    text = launched([*muster, tempfile.mkdtemp()], ["rank 1 (pid", "did not reach it", "its timeout was 10000 ms"], environment, code=1)
+    text = launched([*muster, tempfile.mkdtemp()], ["rank 1 (pid", "did not reach it", "its timeout was 20000 ms"], environment, code=1)
     folder = re.search(r"run: muster flight '([^']+)'", text)[1]
     launched([str(BIN / "muster"), "flight", folder], ["is missing from operation 2 (all_reduce sum f32 x 77)"])
     launched([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "collectives.py")],
