@@ -11,6 +11,8 @@ from pathlib import Path
 
 DPKG = Path("/var/lib/dpkg")
 MERGED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
+# Others write in these meanwhile, and tar fails for a folder that changes while it is read: they are made, not copied.
+BUSY = ("tmp", "var/tmp", "run")
 # A folder of 17,000 headers is mounted from the machine, read-only, not copied.
 LARGE = "/usr/include/boost"
 
@@ -46,9 +48,11 @@ class FreshRoot:
             if Path("/", name).is_symlink():
                 (folder / f"usr/{name}").mkdir(parents=True, exist_ok=True)
                 (folder / name).symlink_to(f"usr/{name}")
-        for name in ("dev/shm", "proc", "sys", "run", "tmp", "root", "var/lib/dpkg/info", "var/lib/dpkg/updates",
+        for name in (*BUSY, "dev/shm", "proc", "sys", "root", "var/lib/dpkg/info", "var/lib/dpkg/updates",
                      "var/lib/dpkg/triggers", "var/lib/dpkg/alternatives", "var/log", "var/cache", "etc"):
             (folder / name).mkdir(parents=True, exist_ok=True)
+        for name in ("tmp", "var/tmp"):
+            (folder / name).chmod(0o1777)
         for path, text in (("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"), ("etc/group", "root:x:0:\n"),
                            ("etc/hosts", f"127.0.0.1 localhost {os.uname().nodename}\n"),
                            ("var/lib/dpkg/status", ""), ("var/lib/dpkg/available", ""),
@@ -85,7 +89,7 @@ class FreshRoot:
                                        DPKG / "info" / f"{name}:{self.packages[name]['Architecture']}.list") if path.exists()]
             lines = lists[0].read_text().splitlines()
             (self.folder / "var/lib/dpkg/info" / lists[0].name).write_text("\n".join(lines) + "\n")
-            paths += [line[1:] for line in lines if line.startswith(LARGE) is False and line[1:] not in ("", ".", *MERGED)]
+            paths += [line[1:] for line in lines if line.startswith(LARGE) is False and line[1:] not in ("", ".", *MERGED, *BUSY)]
             if any(line == LARGE for line in lines):
                 (self.folder / LARGE[1:]).mkdir(parents=True, exist_ok=True)
         there = "\0".join(path for path in paths if os.path.lexists(f"/{path}"))
