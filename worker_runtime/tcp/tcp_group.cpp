@@ -114,7 +114,7 @@ Result<const TcpPeer*> TcpGroup::link(int rank, const RunTerms& terms) {
     // A rank that cannot be reached may have died: its partners say so.
     const auto current = std::chrono::steady_clock::now();
     pollfd wake{wake_.get(), POLLIN, 0};
-    if (::poll(&wake, 1, poll_timeout_ms(current + final_messages_timeout, current)) > 0) return failure();
+    if (::poll(&wake, 1, poll_timeout_ms(current + partners_message_timeout, current)) > 0) return failure();
     if (made.error().code == Errc::timed_out) return made;
     return fail(made.error().code, made.error().context);
 }

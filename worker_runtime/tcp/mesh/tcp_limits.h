@@ -77,8 +77,11 @@ inline constexpr int keepalive_idle_s = 5;
 inline constexpr int keepalive_interval_s = 1;
 inline constexpr int unreachable_host_timeout_ms = 15'000;
 
-/// How long a rank that has lost a peer's connection looks for that peer's last words: they were sent before it ended.
-inline constexpr Duration final_messages_timeout = 100ms;
+/// How long a rank that has lost a peer's connection waits for that peer's last message, or for the end of its control
+/// connection. The kernel closes the connections of a dead process one after another, on a busy host with pauses.
+inline constexpr Duration final_messages_timeout = 1s;
+/// How long a rank that cannot reach another one waits for a message of that one's partners, should it have died.
+inline constexpr Duration partners_message_timeout = 100ms;
 
 /// A rank that has waited for so long says for whom, should it be asked.
 inline constexpr Duration wait_is_long_after = 50ms;
