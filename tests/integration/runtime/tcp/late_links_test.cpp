@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/sockets/socket_address.h"
@@ -204,11 +205,19 @@ TEST_CASE("a late rank that needs nothing more of the others fails in the operat
     Findings findings;
     std::atomic<int> waiting = 0;
     run_as_threads(size, [&](const GroupTerms& terms) {
-        const auto world = join_over_tcp(terms);
+        auto parts = connect_tcp(terms, {.addresses = {"127.0.0.1"}}).value();
+        auto* const group = parts.group.get();
+        const auto world = tcp_transport_over(std::move(parts), TcpAlgorithm::automatic);
+        ControlWatch ears(*group, FdWatch::start().value());
+        const auto hear = [group](int rank) {
+            const auto over = group->receive_or_lose(rank);
+            return over && !*over;
+        };
+        findings.expect(ears.begin(hear), "begin");
         float value = 1;
         const auto operation = broadcast(Buffer{&value, 1, DataType::f32}, 0);
         if (terms.rank != 17) {
-            const auto limit = within(5s);  // counted before it says that it waits: over when the late one comes
+            const auto limit = within(5s);
             for (++waiting; waiting < size - 1;) std::this_thread::sleep_for(1ms);
             // Partners of the late one wait for it; who needs nothing of it fails in the next operation.
             auto done = world->run(operation, limit);
@@ -216,7 +225,10 @@ TEST_CASE("a late rank that needs nothing more of the others fails in the operat
             return findings.expect_error(done, {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
         }
         while (waiting < size - 1) std::this_thread::sleep_for(1ms);
-        std::this_thread::sleep_for(5400ms);  // the moment is what counts: behind 5 s, before answer_limit is over
+        // The moment is what counts: its partners have given up, and look for who is late.
+        for (const auto end = std::chrono::steady_clock::now() + 60s;
+             !group->gave_up(1) && std::chrono::steady_clock::now() < end;)
+            std::this_thread::sleep_for(1ms);
         findings.expect_error(world->run(operation, within(60s)),
                               {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
     });

@@ -1,7 +1,11 @@
 // TCP end to end, ranks as threads: what goes wrong, and in which words all ranks learn of it.
+#include <poll.h>
+
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
@@ -10,6 +14,7 @@
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_parts.h"
 
 namespace muster {
 
@@ -160,13 +165,16 @@ TEST_CASE("a rank that comes while the others still look for who is late fails i
     Findings findings;
     std::atomic<int> waiting = 0;
     run_as_threads(3, [&](const GroupTerms& terms) {
-        const auto world = join_over_tcp(terms);
-        // Counted before the others say that they wait: however late they begin, it is over when rank 2 comes.
+        auto parts = connect_tcp(terms, {.addresses = {"127.0.0.1"}}).value();
+        std::vector<pollfd> news;
+        for (const int one : parts.group->partners()) news.push_back({parts.group->control(one).get(), POLLIN, 0});
+        const auto world = tcp_transport_over(std::move(parts), TcpAlgorithm::automatic);
         const auto limit = within(terms.rank == 2 ? Duration(60s) : Duration(3s));
         ++waiting;
         if (terms.rank == 2) {
             while (waiting < 3) std::this_thread::sleep_for(1ms);
-            std::this_thread::sleep_for(3200ms);  // the moment is what counts: behind 3 s, before answer_limit is over
+            // The moment is what counts: one of them has told rank 2 that it gives up, which rank 2 has not read yet.
+            findings.expect(::poll(news.data(), news.size(), 60'000) > 0, "nobody gives up");
         }
         findings.expect_error(world->run(barrier(), limit), {"operation 1 (barrier)", "rank 2 (pid ", "timed out"});
     });
