@@ -45,8 +45,8 @@ Result<FileDescriptor> listen_as(std::uint32_t named_user, const std::string& jo
     return socket;
 }
 
-/// Answers the first command with "done: TEXT". Connections that carry none are closed. Returns false if the listener
-/// is shut down first.
+/// Answers the first command whose giver waits for it with "done: TEXT". Other connections are closed. Returns false if
+/// the listener is shut down first.
 bool answer_one(const FileDescriptor& listener, const std::string& text) {
     for (;;) {
         const FileDescriptor caller(::accept(listener.get(), nullptr, nullptr));
@@ -55,7 +55,7 @@ bool answer_one(const FileDescriptor& listener, const std::string& text) {
         if (::recv(caller.get(), bytes, sizeof bytes, 0) <= 0) continue;
         std::string frame;
         native::append_frame(frame, native::CommandAnswer{1, true, text});
-        return ::send(caller.get(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0;
+        if (::send(caller.get(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0) return true;
     }
 }
 
@@ -209,6 +209,7 @@ TEST_CASE("many sockets that accept nothing cost a command as little time as one
     auto given = give(job);
     // On a busy host the one may go on too late for a command; it answers the next one.
     for (int i = 0; i < 5 && given.code != 0; ++i) given = give(job);
+    ::shutdown(full[3].get(), SHUT_RDWR);
     late.join();
     CHECK(given.code == 0);
     CHECK(given.out == "late\n");
