@@ -1,6 +1,7 @@
 // A whole node goes, and the next one has what its ranks had: copies over loopback among ranks that are threads.
 #include <atomic>
 #include <barrier>
+#include <optional>
 #include <thread>
 
 #include "rendezvous/base/text/text.h"
@@ -17,6 +18,9 @@ using runtime::NeighbourCopies;
 namespace {
 
 const std::vector<int> two_nodes = {0, 0, 1, 1};
+
+/// With copy_bytes_per_second_min the second part of a copy is sent sixteen seconds after the first.
+constexpr Duration before_a_slow_copy = 14s;
 
 /// Until the next node has `step`; its condition shows in no other way.
 std::string copied(Checkpointer& checkpointer, std::int64_t step) {
@@ -119,53 +123,68 @@ TEST_CASE("an owner that dies while it sends leaves the copy before, and the sur
 }
 
 TEST_CASE("saves that wait for copies to the next node do not keep the shared directory waiting") {
-    const ScratchFolder scratch;
-    Agents agents;
-    // Slower than all that follows.
-    const CheckpointOptions slow{
-        .local_directory = scratch / "l", .shared_every = 3, .copy_bytes_per_second = copy_bytes_per_second_min};
-    std::string excluded;
-    const auto wrong = round_with_agents(
-        scratch / "c", 2, 0, agents,
-        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
-            for (const std::int64_t step : {10, 20, 30, 40}) {
-                model.train_to(step);
-                const auto saved = checkpointer.save(step, model.state(), WhenBusy::skip);
-                if (!saved) return saved.error().context;
-                (void)checkpointer.finish();
-            }
-            if (model.rank != 0) return {};
-            for (const auto& report : checkpointer.reports())
-                if (!report.persisted) excluded += cat(report.step, ' ');
-            return {};
-        },
-        {0, 1}, slow);
-    CHECK(wrong == "");
+    std::string excluded, names;
+    // Once more where a busy disk was not through before a copy can be.
+    auto took = Duration::max();
+    for (int tries = 0; tries < 3 && took > before_a_slow_copy; ++tries) {
+        const ScratchFolder scratch;
+        Agents agents;
+        const CheckpointOptions slow{
+            .local_directory = scratch / "l", .shared_every = 3, .copy_bytes_per_second = copy_bytes_per_second_min};
+        excluded.clear();
+        const auto began = std::chrono::steady_clock::now();
+        const auto wrong = round_with_agents(
+            scratch / "c", 2, 0, agents,
+            [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+                for (const std::int64_t step : {10, 20, 30, 40}) {
+                    model.train_to(step);
+                    const auto saved = checkpointer.save(step, model.state(), WhenBusy::skip);
+                    if (!saved) return saved.error().context;
+                    (void)checkpointer.finish();
+                }
+                if (model.rank != 0) return {};
+                took = std::chrono::steady_clock::now() - began;
+                for (const auto& report : checkpointer.reports())
+                    if (!report.persisted) excluded += cat(report.step, ' ');
+                return {};
+            },
+            {0, 1}, slow);
+        CHECK(wrong == "");
+        names = names_of(scratch / "c");
+    }
     CHECK(excluded == "20 30 ");
-    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000040");
+    CHECK(names == "IDENTITY LATEST LOCK step_00000010 step_00000040");
 }
 
 TEST_CASE("memory that is still being sent is not written by the saves that come meanwhile") {
-    const ScratchFolder scratch;
-    Agents agents;
-    // So the second part of a copy is sent sixteen seconds after the first, and so many saves are done before.
     const CheckpointOptions slow{.when_busy = WhenBusy::wait, .copy_bytes_per_second = copy_bytes_per_second_min};
-    const auto wrong = round_with_agents(
-        scratch / "c", 2, 0, agents,
-        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
-            for (const std::int64_t step : {10, 20, 30, 40, 50}) {
-                model.train_to(step);
-                auto saved = checkpointer.save(step, model.state());
-                if (saved) saved = checkpointer.finish();
-                if (!saved) return saved.error().context;
-            }
-            if (checkpointer.copied_step() == 10) return "the copy was too fast";
-            return copied(checkpointer, 10);
-        },
-        {0, 1}, slow);
+    std::optional<Agents> agents;
+    std::string wrong;
+    // Once more where a busy disk was not through with so many saves before a copy can be.
+    std::atomic<bool> is_late = true;
+    for (int tries = 0; tries < 3 && is_late; ++tries) {
+        const ScratchFolder scratch;
+        agents.emplace();
+        is_late = false;
+        const auto began = std::chrono::steady_clock::now();
+        wrong = round_with_agents(
+            scratch / "c", 2, 0, *agents,
+            [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+                for (const std::int64_t step : {10, 20, 30, 40, 50}) {
+                    model.train_to(step);
+                    auto saved = checkpointer.save(step, model.state());
+                    if (saved) saved = checkpointer.finish();
+                    if (!saved) return saved.error().context;
+                }
+                const bool is_copied = checkpointer.copied_step() == 10;
+                if (std::chrono::steady_clock::now() - began > before_a_slow_copy) is_late = true;
+                return is_copied ? "the copy was too fast" : copied(checkpointer, 10);
+            },
+            {0, 1}, slow);
+    }
     REQUIRE(wrong == "");
     for (const int rank : {0, 1}) {
-        const auto& copy = agents.newest(rank, 1 - rank);
+        const auto& copy = agents->newest(rank, 1 - rank);
         const auto memory = runtime::SharedSegment::map(copy.memory, copy.size_bytes);
         REQUIRE(memory.has_value());
         const auto file = runtime::read_whole({memory->data(), copy.size_bytes});
