@@ -1,7 +1,7 @@
 // Runs muster-persist (worker_runtime/checkpoint) when the newest step is only in the memory of this node: between two
 // rounds in the background, and at the job's end, which waits for it.
 //
-// One process for each checkpoint directory, in its own session: a terminal's Ctrl-C does not reach it, and it
+// One process for each checkpoint directory, in its own process group: a terminal's Ctrl-C does not reach it, and it
 // continues if this agent has to end first. `limit` bounds it.
 #pragma once
 

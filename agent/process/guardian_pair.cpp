@@ -174,11 +174,13 @@ void GuardianPair::clean_up(Instant deadline) {
 bool GuardianPair::kill_and_reap_orphans() {
     if (!cgroup_.empty()) kill_cgroup(cgroup_);
     bool empty = true;
-    const auto own_session = ::getsid(0);
-    const auto reserve = reserve_ ? reserve_->pid : 0;
-    for (const auto& facts : descendants_of(::getpid(), all_processes())) {
-        // The guardians and each worker began sessions of their own; what is in ours was started by somebody else.
-        if (facts.session == own_session || facts.pid == reserve) continue;
+    auto all = all_processes();
+    // The guardians and each worker began sessions of their own. What is in ours was started by somebody else, or runs
+    // beside the workers (side_process.h), and is left alone with all that it has started.
+    std::erase_if(all, [own = ::getsid(0), reserve = reserve_ ? reserve_->pid : 0](const ProcessFacts& facts) {
+        return facts.session == own || facts.pid == reserve;
+    });
+    for (const auto& facts : descendants_of(::getpid(), std::move(all))) {
         empty = false;
         if (facts.alive()) signal_process(facts, SIGKILL);
         int status = 0;

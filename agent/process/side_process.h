@@ -25,7 +25,8 @@ std::string side_program(const std::string& name);
 /// What fits into a pipe that nobody reads.
 inline constexpr std::size_t side_input_bytes_max = 4096;
 
-/// In a session of its own: a terminal's Ctrl-C is not for it. `words` begins with the program, `inherited` keep their
+/// In a process group of its own: a terminal's Ctrl-C is not for it. It stays in this process's session, by which
+/// GuardianPair tells it from what a lost guardian has left. `words` begins with the program, `inherited` keep their
 /// numbers in the child, `input` is all that it reads from stdin (at most side_input_bytes_max), and it has nothing
 /// else but stderr. Its environment is this process's without agents_own_variables. Whoever starts it waits for it
 /// (waitpid).

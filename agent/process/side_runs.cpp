@@ -84,7 +84,7 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
     void finish() {
         if (std::exchange(finished_, true)) return;
         late_.cancel();
-        if (!reaped_) ::kill(-pid_, end_signal_);  // with what it started: it leads a session of its own
+        if (!reaped_) ::kill(-pid_, end_signal_);  // with what it started: it leads a process group
         boost::system::error_code ignored;
         output_.close(ignored);
         if (auto done = std::exchange(done_, nullptr)) done(std::move(text_));

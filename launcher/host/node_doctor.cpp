@@ -33,7 +33,7 @@ agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& env
     agent::NodeLooks looks(loop);
     agent::DoctorFacts facts;
     bool is_done = false;
-    // Looks lead sessions of their own. A tool of the driver's, or a test on the GPUs, would run on.
+    // Looks lead process groups of their own. A tool of the driver's, or a test on the GPUs, would run on.
     int stopped_by = 0;
     boost::asio::signal_set stops(loop);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP})

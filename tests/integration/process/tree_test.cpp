@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <fstream>
 
 #include "agent/process/process_tree.h"
+#include "agent/process/side_process.h"
 #include "agent/process/worker_cgroup.h"
 #include "rendezvous/base/kernel/cgroup_mounts.h"
 #include "tests/integration/process/driver.h"
@@ -287,6 +289,32 @@ TEST_CASE("a guardian killed -9 takes its workers with it, the agent removes wha
         CHECK(descendants_of(::getpid(), all_processes()).empty());
         CHECK(gone(fixture.cgroup));
     }
+}
+
+TEST_CASE("a program beside the agent outlives a lost guardian, with what it has started: it may write a checkpoint") {
+    HostFixture fixture;
+    REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, patience));
+    fixture.host->start({act({"stubborn"})});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    const auto beside = start_side_process({actor(), "session", "-1"}, {});
+    REQUIRE(beside.has_value());
+    char ready = 0;
+    REQUIRE(fixture.run_until([&] { return ::read(beside->output.get(), &ready, 1) == 1; }));
+    ::kill(fixture.guardian_pid, SIGKILL);
+    REQUIRE(fixture.wait_for<GuardianLost>(1, patience));
+    CHECK(fixture.all<GuardianLost>()[0].replaced);
+    const auto started = descendants_of(beside->pid, all_processes());
+    CHECK(started.size() == 1);
+    ::kill(beside->pid, SIGTERM);
+    int status = 0;
+    CHECK(::waitpid(beside->pid, &status, 0) == beside->pid);
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM));
+    for (const auto& left : started) {  // it is a child of this process now
+        ::kill(left.pid, SIGKILL);
+        CHECK(::waitpid(left.pid, nullptr, 0) == left.pid);
+    }
+    fixture.end();
+    CHECK(descendants_of(::getpid(), all_processes()).empty());
 }
 
 TEST_CASE("a kill of the tree that a dying guardian did not finish is answered after its loss") {
