@@ -54,7 +54,6 @@ void live_as_guardian(GuardianConfig config, FileDescriptor socket, std::optiona
     sigset_t all;
     sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
-    ::signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would throw the exit statuses away
     close_all_but({socket.get(), cgroup ? cgroup->directory() : -1, cgroup ? cgroup->procs() : -1});
     GuardianLoop(std::move(config), std::move(socket), std::move(cgroup), role).run();
     ::_exit(0);
@@ -79,6 +78,8 @@ Result<GuardianHandle> fork_guardian(GuardianConfig config) {
     FileDescriptor guardians_end(ends[1]);
     // Should the guardian be killed, what its workers started becomes ours, so that we can still kill it.
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    // An inherited SIG_IGN would throw away how workers end, and our own programs (muster-persist).
+    ::signal(SIGCHLD, SIG_DFL);
     // The guardian is born with its signals blocked: one that is sent to the whole group must not run a handler of ours
     // in both. Before it lives nobody removes the control group of a launcher that ends by a signal.
     sigset_t all;

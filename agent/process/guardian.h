@@ -64,8 +64,8 @@ struct GuardianHandle {
 
 /// Forks the guardian. Call it first of all: before any thread, asio object or child process of the caller exists; a
 /// second thread is refused (invalid_argument), because it could hold a lock that nobody releases in the copy. Makes
-/// the caller a child subreaper. Workers inherit the caller's standard streams, working directory, umask and limits of
-/// this moment.
+/// the caller a child subreaper, and gives SIGCHLD its default action. Workers inherit the caller's standard streams,
+/// working directory, umask and limits of this moment.
 Result<GuardianHandle> fork_guardian(GuardianConfig config);
 
 }  // namespace muster::agent

@@ -317,6 +317,18 @@ TEST_CASE("a program beside the agent outlives a lost guardian, with what it has
     CHECK(descendants_of(::getpid(), all_processes()).empty());
 }
 
+TEST_CASE("how workers and programs beside the agent end is known also where SIGCHLD was ignored from the start") {
+    ::signal(SIGCHLD, SIG_IGN);  // inherited so by what some services start
+    HostFixture fixture;
+    CHECK(describe(fixture.run(act({"exit", "3"})).end) == describe(Exited{3}));
+    const auto beside = start_side_process({actor(), "exit", "4"}, {});
+    REQUIRE(beside.has_value());
+    int status = 0;
+    CHECK(::waitpid(beside->pid, &status, 0) == beside->pid);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 4));
+    ::signal(SIGCHLD, SIG_DFL);
+}
+
 TEST_CASE("a kill of the tree that a dying guardian did not finish is answered after its loss") {
     HostFixture fixture;
     REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, patience));
