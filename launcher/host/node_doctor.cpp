@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/base/system/config_text.h"
 #include "rendezvous/base/text/text.h"
@@ -13,9 +14,19 @@ namespace muster::launcher {
 
 namespace {
 
-bool ends_this_process(int signal) {
-    struct sigaction now {};
-    return ::sigaction(signal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL;
+/// A signal that ends this process, by its default or by what a launcher says of it during its start.
+struct EndingSignal {
+    int number;
+    struct sigaction action;
+};
+
+std::vector<EndingSignal> ending_signals() {
+    std::vector<EndingSignal> found;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        struct sigaction now {};
+        if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) found.push_back({number, now});
+    }
+    return found;
 }
 
 }  // namespace
@@ -36,8 +47,8 @@ agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& env
     // Looks lead process groups of their own. A tool of the driver's, or a test on the GPUs, would run on.
     int stopped_by = 0;
     boost::asio::signal_set stops(loop);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
-        if (ends_this_process(signal)) stops.add(signal);
+    const auto ending = ending_signals();
+    for (const auto& signal : ending) stops.add(signal.number);
     stops.async_wait([&](const boost::system::error_code& cancelled, int signal) {
         if (cancelled) return;
         looks.drop();
@@ -54,7 +65,8 @@ agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& env
                     is_done = true;
                 });
     while (!is_done) loop.run_one();
-    stops.clear();  // from here on they end this process again
+    stops.clear();
+    for (const auto& signal : ending) ::sigaction(signal.number, &signal.action, nullptr);  // they end it again
     if (stopped_by != 0) ::raise(stopped_by);
     return facts;
 }

@@ -171,14 +171,18 @@ class Preflight(unittest.TestCase):
             programs.mkdir()
             (programs / "dcgmi").write_text(f'#!/bin/sh\ntouch "{begun}"\nexec sleep 600\n')
             (programs / "dcgmi").chmod(0o755)
-            for stop in (signal.SIGTERM, signal.SIGINT):
-                begun.unlink(missing_ok=True)
-                doctor = job.spawn("muster", "doctor", "--level", 3, "--skip", "names,network,system,pci,kernel-log,disks,settings",
-                                   PATH=f"{programs}:{os.defpath}", MUSTER_CUDA_LIBRARY="/none", **GPUS)
-                wait_for("dcgmi", begun.exists)
-                doctor.send_signal(stop)
-                self.assertEqual(doctor.wait(60), -stop)
-                job.expect_gone()
+            looks = {"PATH": f"{programs}:{os.defpath}", "MUSTER_CUDA_LIBRARY": "/none", **GPUS}
+            doctor = ("doctor", "--level", 3, "--skip", "names,network,system,pci,kernel-log,disks,settings")
+            launch = ("--preflight=full", "--no-python", "/bin/true")
+            for words, end_by in ((doctor, lambda stop: -stop), (launch, lambda stop: 128 + stop)):
+                for stop in (signal.SIGTERM, signal.SIGINT):
+                    begun.unlink(missing_ok=True)
+                    process = job.spawn("muster", *words, **looks)
+                    wait_for("dcgmi", begun.exists)
+                    process.send_signal(stop)
+                    self.assertEqual(process.wait(60), end_by(stop), process.err.read_text())
+                    job.expect_gone()
+            self.assertIn("muster: SIGINT during start-up; no worker was started.", process.err.read_text())
 
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
