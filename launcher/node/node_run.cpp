@@ -174,6 +174,14 @@ class NodeRun::Body {
         end_start_up_signals();
     }
 
+    /// The end is settled, and this signal's handler goes with the agent: its default would end this process.
+    void ignore_late_notices() const {
+        sigset_t notice;
+        ::sigemptyset(&notice);
+        if (config_.preemption_signal != 0) ::sigaddset(&notice, config_.preemption_signal);
+        ::pthread_sigmask(SIG_BLOCK, &notice, nullptr);
+    }
+
     /// A stop signal ends the linger time. A signal received earlier, while the agent was stopping, skips it. A
     /// cancelled job has none.
     void watch_for_stop() {
@@ -386,6 +394,7 @@ class NodeRun::Body {
     /// Before all that is waited for at the end: somebody may kill this process meanwhile. A stop signal that ends the
     /// question for a signal's reason comes here without it.
     void report_ending() {
+        ignore_late_notices();
         if (const auto report = std::exchange(on_ending_, nullptr)) report(*ending_);
     }
 

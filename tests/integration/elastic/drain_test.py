@@ -145,6 +145,21 @@ class Drain(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
 
+    def test_a_notice_that_comes_while_the_launcher_ends_changes_nothing(self):
+        """A host that is about to go may send it every few seconds."""
+        with Job() as job:
+            report = job.directory / "report.json"
+            out, into = os.pipe()
+            node = job.spawn("muster", "--preemption-signal", "SIGUSR1", "--report", report, "--log-dir", job.directory / "logs",
+                             "--tee", 3, "--no-python", "/bin/sh", "-c", "yes | head -c 1000000", stdout=into)
+            os.close(into)
+            # Its agent and the guardians are gone, and it waits for this reader.
+            wait_for("the last seconds", lambda: report.exists() and set(job.processes()) == {node.pid})
+            node.send_signal(signal.SIGUSR1)
+            with open(out, "rb") as console:
+                console.read()
+            job.expect_exit(node, 0)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
