@@ -12,6 +12,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::agent {
@@ -24,6 +25,8 @@ namespace {
 constexpr std::size_t connections_max = 16;
 /// A command has a name and a sentence.
 constexpr std::size_t datagram_bytes_max = 8 * 1024;
+/// Between two looks at a connection that cannot be taken because descriptors have run out.
+constexpr Duration accept_pause = 200ms;
 
 bool may_command(int socket) {
     const auto user = peer_user(socket);
@@ -39,18 +42,23 @@ bool may_command(int socket) {
 void CommandSocket::wait() {
     call_when_readable(listener_, [self = shared_from_this()] {
         if (self->closed_) return;
-        self->accept();
-        self->wait();
+        if (self->accept()) return self->wait();
+        // It stays in the queue, and the listener readable.
+        call_after(self->pause_, accept_pause, [self] {
+            if (!self->closed_) self->wait();
+        });
     });
 }
 
-void CommandSocket::accept() {
+bool CommandSocket::accept() {
     FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid() || !may_command(socket.get())) return;
+    if (!socket.valid()) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+    if (!may_command(socket.get())) return true;
     if (callers_.size() >= connections_max) callers_.erase(callers_.begin());
     const auto number = ++last_number_;
     callers_.try_emplace(number, loop_, socket.release());
     wait_for(number);
+    return true;
 }
 
 /// The number finds the caller again; it may be gone, and nobody else gets its number.
@@ -99,6 +107,7 @@ void CommandSocket::close() {
     closed_ = true;
     boost::system::error_code ignored;
     listener_.close(ignored);
+    pause_.cancel();
     callers_.clear();
 }
 

@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -39,14 +40,16 @@ class CommandSocket : public std::enable_shared_from_this<CommandSocket> {
     };
 
     CommandSocket(boost::asio::io_context& loop, FileDescriptor socket, OnCommand on_command)
-        : loop_(loop), listener_(loop, socket.release()), on_command_(std::move(on_command)) {}
+        : loop_(loop), listener_(loop, socket.release()), pause_(loop), on_command_(std::move(on_command)) {}
     void wait();
-    void accept();
+    /// False: a connection waits, and cannot be taken.
+    bool accept();
     void wait_for(std::uint32_t number);
     bool read(std::uint32_t number, Caller& caller);
 
     boost::asio::io_context& loop_;
     boost::asio::posix::stream_descriptor listener_;
+    boost::asio::steady_timer pause_;
     OnCommand on_command_;
     std::map<std::uint32_t, Caller> callers_;  // by the number of their command, one each
     std::uint32_t last_number_ = 0;

@@ -1,5 +1,6 @@
 #include "agent/commands/command_socket.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <cstddef>
 
 #include "agent/commands/command_address.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/codec.h"
@@ -28,24 +30,35 @@ enum Outcome { answered = 0, hung_up = 1, not_connected = 2, no_such_user = 3 };
 
 enum class WaitMode { waits, none };
 
-Outcome give_command(const std::string& address, uid_t user, WaitMode patience = WaitMode::waits) {
-    if (user != ::getuid() && ::setresuid(user, user, user) != 0) return no_such_user;
+/// Invalid: nobody listens.
+FileDescriptor connect_to(const std::string& address) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2);
-    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
-    if (::connect(socket, reinterpret_cast<const sockaddr*>(&name), size) != 0) return not_connected;
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return {};
+    return socket;
+}
+
+bool send_command(int socket) {
     std::string frame;
     native::append_frame(
         frame,
         native::Command{
             .number = 5, .verb = native::CommandVerb::drain_node, .node = "gpu01", .why = "maintenance", .fault = {}});
+    return ::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL) >= 0;
+}
+
+Outcome give_command(const std::string& address, uid_t user, WaitMode patience = WaitMode::waits) {
+    if (user != ::getuid() && ::setresuid(user, user, user) != 0) return no_such_user;
+    const auto socket = connect_to(address);
+    if (!socket.valid()) return not_connected;
     // Refused before a byte of it was read: the write itself may fail then.
-    if (::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL) < 0) return hung_up;
-    if (patience == WaitMode::none) return ::close(socket) == 0 ? hung_up : not_connected;
+    if (!send_command(socket.get())) return hung_up;
+    if (patience == WaitMode::none) return hung_up;
     char answer[1024];
-    return ::recv(socket, answer, sizeof answer, 0) > 0 ? answered : hung_up;
+    return ::recv(socket.get(), answer, sizeof answer, 0) > 0 ? answered : hung_up;
 }
 
 /// A child's answer to it, while the loop serves.
@@ -106,6 +119,32 @@ TEST_CASE("the agent's socket takes commands of its own user who waits for them;
     CHECK(command_as(nobody, address, loop) == hung_up);
     CHECK(heard.size() == 2);
     CHECK(command_as(::getuid(), address, loop) == answered);
+}
+
+TEST_CASE("a command that comes while there is no descriptor is taken later, and the loop rests meanwhile") {
+    boost::asio::io_context loop;
+    const std::string job = "command-later-test-" + std::to_string(::getpid());
+    int heard = 0;
+    const auto commands = CommandSocket::open(loop, job, [&](const native::Command&) { ++heard; });
+    REQUIRE(commands.has_value());
+    REQUIRE(addresses_of(job).size() == 1);
+    const auto giver = connect_to(write_command_address(addresses_of(job).front()));
+    REQUIRE(giver.valid());
+    REQUIRE(send_command(giver.get()));
+    const int highest = ::dup(0);
+    ::close(highest);
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    rlimit tight = before;
+    tight.rlim_cur = static_cast<rlim_t>(highest);
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+    const auto handled = loop.run_for(300ms);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(handled < 20);
+    CHECK(heard == 0);
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (heard == 0 && std::chrono::steady_clock::now() < deadline) loop.run_one_until(deadline);
+    CHECK(heard == 1);
 }
 
 TEST_CASE("the handler of a command may close the socket: the command's giver hears the end") {
