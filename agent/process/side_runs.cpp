@@ -109,7 +109,8 @@ void SideRuns::start(std::vector<std::string> words, Duration limit, Done done, 
     std::erase_if(runs_, [](const auto& run) { return run.expired(); });
     auto started = start_side_process(std::move(words), {}, input);
     if (!started) {
-        asio::post(loop_, [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); });
+        auto told = [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); };
+        asio::post(loop_, life_.guard(std::move(told)));
         return;
     }
     auto run = std::make_shared<Run>(loop_, std::move(*started), end_, std::move(done));
@@ -118,6 +119,7 @@ void SideRuns::start(std::vector<std::string> words, Duration limit, Done done, 
 }
 
 void SideRuns::drop_all() {
+    life_.end();
     for (const auto& weak : std::exchange(runs_, {}))
         if (const auto run = weak.lock()) run->drop();
 }

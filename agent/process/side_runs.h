@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/base/call_later.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::agent {
@@ -35,6 +36,7 @@ class SideRuns {
     boost::asio::io_context& loop_;
     End end_;
     std::vector<std::weak_ptr<Run>> runs_;  // a run keeps itself until its process has ended
+    Life life_;                             // of those that wait to hear that theirs could not be started
 };
 
 }  // namespace muster::agent

@@ -136,4 +136,8 @@ TEST_CASE("whoever is dropped hears nothing, and a program that is missing is to
     loop.run_for(60s);
     CHECK(told.starts_with("note start "));
     CHECK(told.find("No such file") != std::string::npos);
+    loop.restart();
+    missing.start({folder / "missing"}, 1s, [&](const std::string&) { FAIL("it was dropped"); });
+    missing.drop_all();
+    loop.run_for(60s);
 }
