@@ -28,7 +28,8 @@ Result<agent::Topology> ask_for_topology() {
     std::string said;
     runs.start({agent::side_program("muster-topology")}, topology_limit,
                [&said](std::string output) { said = std::move(output); });
-    loop.run();
+    // Until it is reaped; a process that hangs in the kernel does not end when it is killed.
+    loop.run_for(topology_limit + 1s);
     return agent::read_topology(said);
 }
 
