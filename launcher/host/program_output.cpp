@@ -10,6 +10,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr Duration output_check_interval = 20ms;
+constexpr Duration reap_limit = 1s;  // one that hangs in the kernel does not end when it is killed
 
 }  // namespace
 
@@ -21,6 +22,8 @@ std::optional<std::string> program_output(std::vector<std::string> words, Durati
     runs.start(
         std::move(words), limit, [&said](std::string text) { said = std::move(text); }, input);
     while (!said && !is_stopping()) loop.run_one_for(output_check_interval);
+    runs.drop_all();
+    loop.run_for(reap_limit);
     return said;
 }
 
