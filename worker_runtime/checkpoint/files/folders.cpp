@@ -195,6 +195,8 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
             if (auto finished = finish_draft(directory, draft, claim)) adopted = *finished;
         }
         if (!adopted || adopted->step != draft.step || exists(cat(directory, '/', to_string(draft)))) {
+            // Reading a draft may take minutes. A later round may own the directory by now, and these drafts with it.
+            MUSTER_TRY(claim.exclusively([] { return Result<void>(); }));
             discard(directory, to_string(draft));
         }
     }

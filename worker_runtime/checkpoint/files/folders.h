@@ -55,7 +55,7 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
 
 /// Cleans up after ended rounds: commits a draft that is newer than every checkpoint and whose files are complete
 /// (returns its name), and removes other drafts and trash. Flushes the directory, so that its checkpoints survive a
-/// power failure.
+/// power failure. refused: another claimant has the directory by now, and the drafts are its.
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim);
 
 /// Renames the folder to trash, then deletes it. A folder that cannot be removed is logged and left.

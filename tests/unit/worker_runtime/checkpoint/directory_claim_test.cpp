@@ -118,7 +118,7 @@ TEST_CASE("the round before, which may live on behind a broken network, cannot c
                Catch::Contains("taken over by round 4 of job job") && Catch::Contains("this is round 3"));
 }
 
-TEST_CASE("a draft of a round that has lost the directory is not committed") {
+TEST_CASE("a draft of a round that has lost the directory is neither committed nor removed") {
     const ScratchFolder scratch;
     REQUIRE(save_steps(scratch / "c", 1, 3, {10}) == "");
     const DraftName draft{.step = 10, .round = 3, .nonce = "feed"};
@@ -131,6 +131,11 @@ TEST_CASE("a draft of a round that has lost the directory is not committed") {
     CHECK_FALSE(commit_draft(scratch / "c", draft, *old).has_value());
     CHECK(std::filesystem::exists(scratch / ("c/" + to_string(draft))));
     CHECK_FALSE(std::filesystem::exists(scratch / "c/step_00000010"));
+    // Nor is it removed: the later round may complete it.
+    const auto tidied = tidy_up(scratch / "c", *old);
+    REQUIRE_FALSE(tidied.has_value());
+    CHECK(tidied.error().code == Errc::refused);
+    CHECK(std::filesystem::exists(scratch / ("c/" + to_string(draft))));
 }
 
 TEST_CASE("an earlier round is refused while a later one of the same job lives elsewhere") {
