@@ -39,9 +39,10 @@ Result<std::string> SaveBoard::get(const std::string& key, Instant deadline) {
     while (true) {
         const auto now = std::chrono::steady_clock::now();
         auto value = store_->get(key, std::clamp<Duration>(deadline - now, 1ms, check_interval));
-        if (value || value.error().code != Errc::timed_out) return value;
+        if (value) return value;
+        // Asked after any failure: the end of a round also ends the connection to its store.
         if (auto fine = lost_(); !fine) return Error{Errc::cancelled, fine.error().context};
-        if (now >= deadline) return value.error();
+        if (value.error().code != Errc::timed_out || now >= deadline) return value;
     }
 }
 
