@@ -1,5 +1,7 @@
 #include "rendezvous/store_client/store_client.h"
 
+#include <algorithm>
+
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/store_client/store_connector.h"
 
@@ -10,6 +12,10 @@ using c10d::Request;
 using std::chrono::steady_clock;
 
 namespace {
+
+/// A GET of keys that exist is answered at once. Only a wait can be called off: without time for the answer, a key that
+/// came just before the deadline would cost the connection.
+constexpr Duration answer_timeout = 30s;
 
 std::string wire_key(std::string_view key) {
     return cat('/', key);
@@ -108,7 +114,8 @@ Result<std::vector<std::string>> StoreClient::multi_get(const Keys& keys, Timeou
         if (auto done = impl_->with_keys(Operation::wait_get, keys, until); !done) return done.error();
     } else {
         if (auto there = impl_->with_keys(Operation::wait, keys, until); !there) return there.error();
-        if (auto done = impl_->with_keys(Operation::multi_get, keys, until); !done) return done.error();
+        const auto answer_until = std::max<Instant>(until, steady_clock::now() + answer_timeout);
+        if (auto done = impl_->with_keys(Operation::multi_get, keys, answer_until); !done) return done.error();
     }
     return std::move(impl_->store.core.reply().blobs);
 }

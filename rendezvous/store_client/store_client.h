@@ -48,8 +48,9 @@ class StoreClient {
     /// Stores without waiting, because there is no answer, unless a cancellation is not acknowledged yet. Later calls
     /// on this client see the value.
     Result<void> set(std::string_view key, std::string_view value, Timeout timeout = {});
-    /// Waits until the key exists. One round trip to our server, two (WAIT, GET) to PyTorch's. If the key is deleted
-    /// between the two, PyTorch's libuv server returns an empty value, and its legacy server closes the connection.
+    /// Waits until the key exists. One round trip to our server, two (WAIT, GET) to PyTorch's. The answer to GET may
+    /// come up to 30 s after the deadline. If the key is deleted between the two, PyTorch's libuv server returns an
+    /// empty value, and its legacy server closes the connection.
     Result<std::string> get(std::string_view key, Timeout timeout = {});
     Result<std::vector<std::string>> multi_get(const Keys& keys, Timeout timeout = {});
     Result<void> wait(const Keys& keys, Timeout timeout = {});

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "rendezvous/servers/round_store.h"
@@ -166,6 +167,37 @@ TEST_CASE("A server that closes on PING is greeted again without it") {
     serving.detach();
     REQUIRE(client.has_value());
     CHECK_FALSE(client->server_is_ours());
+}
+
+TEST_CASE("A key that comes just before the deadline costs no connection to a server that takes two requests for it") {
+    const FakeServer server;
+    constexpr auto timeout = 200ms;
+    constexpr std::size_t request_bytes = 1 + 8 + 8 + 2;  // WAIT and GET of "/k" alike
+    std::promise<void> connected;
+    std::thread serving([&] {
+        const int first = server.accept();
+        read_exactly(first, 5 + 5);
+        ::close(first);  // no PING
+        const int second = server.accept();
+        read_exactly(second, 5 + 1 + 8 + 8 + 15);
+        ::send(second, "\1", 1, 0);
+        connected.get_future().wait();
+        ::send(second, "\0", 1, 0);  // the end of the wait is there before its deadline
+        read_exactly(second, 2 * request_bytes);
+        std::this_thread::sleep_for(timeout);
+        ::send(second, "\5\0\0\0\0\0\0\0value", 8 + 5, MSG_NOSIGNAL);
+        read_exactly(second, 1);
+        ::close(second);
+    });
+    std::optional<StoreClient> client = StoreClient::connect(server.endpoint(), {.connect_timeout = 60s}).value();
+    connected.set_value();
+    const auto got = client->get("k", timeout);
+    const auto later = client->set("n", "");
+    client.reset();
+    serving.join();
+    REQUIRE(got.has_value());
+    CHECK(*got == "value");
+    CHECK(later.has_value());
 }
 
 TEST_CASE("A server that accepts and says nothing is given up at the deadline") {
