@@ -153,7 +153,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     auto link = AgentLink::connect(
         environment.agent_socket, environment.agent_token, std::move(watch),
         [this](const local::Message& message, FileDescriptor beside) { heard(message, std::move(beside)); },
-        [this] { word.end(); });
+        [this] { word.end("the agent has closed its channel"); });
     // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
     if (!link) return snapshots.reset();
     agent = std::move(*link);
@@ -171,7 +171,7 @@ void ContextBody::heard(const local::Message& message, FileDescriptor beside) {
         const auto why = cat("the round ended: ", ended->why);
         groups->end(why);
         MetGroups::of_process().end(why);
-        word.end();
+        word.end(why);
     }
     if (const auto* hold = std::get_if<local::Hold>(&message)) {
         const auto why = cat("the round ended: ", hold->why);

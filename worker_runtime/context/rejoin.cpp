@@ -78,7 +78,7 @@ Result<void> Context::rejoin() {
     const auto next_word = [this](Duration timeout) {
         return body_->word.wait_for_other(State::running, std::chrono::steady_clock::now() + timeout);
     };
-    auto word = next_word(failed ? runtime::word_timeout : runtime::own_failure_timeout);
+    auto word = next_word(patience);
     if (!failed && word == State::running)
         return Error{Errc::invalid_argument, "the round has not ended: the failure is this rank's own"};
     std::string not_entered;
@@ -106,9 +106,11 @@ Result<void> Context::rejoin() {
             cat("; this process did not enter round ", body_->environment.round, ": ", opened.error().context);
         word = next_word(runtime::word_timeout);
     }
-    return Error{
-        Errc::cancelled,
-        cat("the round is over, and the agent has not asked this process to stay: ", body_->word.why(), not_entered)};
+    // An operation may fail without the end of a process, by a timeout for example.
+    const auto why = word == State::running
+                         ? cat("the agent has not ended the round within ", muster::describe(runtime::word_timeout))
+                         : cat("the agent has not asked this process to stay: ", body_->word.why());
+    return Error{Errc::cancelled, cat(why, not_entered)};
 }
 
 Result<void> run_recoverable(Context& context, const std::function<Result<void>(Context&, const Resume&)>& body) {

@@ -23,7 +23,7 @@ class RoundWord {
 
     void hold(std::string why) { set(State::hold, std::move(why), {}); }
     void resume(std::vector<std::string> variables) { set(State::resumed, {}, std::move(variables)); }
-    void end() { set(State::over, {}, {}); }
+    void end(std::string why) { set(State::over, std::move(why), {}); }
 
     /// The state, once it is another than `than` or the deadline has passed.
     State wait_for_other(State than, Instant deadline) {

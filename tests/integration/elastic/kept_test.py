@@ -341,7 +341,7 @@ class KeptRounds(unittest.TestCase):
                 why = b"rank 1 failed"
                 channel.send(b"\x41" + len(why).to_bytes(2, "little") + why)
                 self.assertEqual(worker.wait(timeout=60), 1)
-                self.assertIn("the round ended: rank 1 failed", worker.stderr.read())
+                self.assertIn("the agent has not asked this process to stay: the round ended: rank 1 failed", worker.stderr.read())
             finally:
                 worker.kill()
                 worker.wait()
