@@ -89,7 +89,7 @@ class CheckpointerBody {
     [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }
     /// True if this memory is still being sent to the next node: it must not be written or unmapped.
     [[nodiscard]] bool is_sent(std::size_t memory) const { return memory == sent_ && !copies_idle(); }
-    Result<Go> may_begin(std::int64_t step, const CheckpointState& state, bool busy);
+    Result<Go> may_begin(std::int64_t step, const CheckpointState& state, bool busy, Duration patience);
     [[nodiscard]] bool shared_is_due() const;
     void hand_over(Snapshot snapshot, const CheckpointState& state, Instant began);
     Result<bool> try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state, const PlaceTensors& place,

@@ -94,7 +94,8 @@ Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
 /// A collective: decides whether all ranks begin a save and whether they send copies. No rank begins if one is busy. A
 /// save goes to the shared directory if any rank finds that it must. Errors: this rank's state cannot be saved (the
 /// other ranks report that one failed), or compared replicas differ.
-Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, const CheckpointState& state, bool busy) {
+Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, const CheckpointState& state, bool busy,
+                                                         Duration patience) {
     enum : std::uint8_t { go_on = 0, leave_out = 1, refuse = 2 };
     const auto arguments = check_save(step, state);
     std::array<std::uint8_t, 4> votes{!arguments ? refuse
@@ -102,7 +103,7 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, cons
                                                  : go_on,
                                       copies_idle() ? go_on : leave_out, shared_is_due() ? leave_out : go_on,
                                       options_.verify_replicas ? leave_out : go_on};
-    MUSTER_TRY(world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max)));
+    MUSTER_TRY(world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max), patience));
     if (!arguments) return arguments.error();
     if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved: see the error of that rank"};
@@ -126,7 +127,11 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
     // moment, so it must not cause a save to be skipped: with a snapshot at every step all saves might be.
     if (when_busy == WhenBusy::wait || worker_->in_memory_only()) (void)worker_->finish();
     if (when_busy == WhenBusy::wait && !shared_is_due() && copies_) copies_->finish();
-    auto begin = MUSTER_TRY(may_begin(step, state, !worker_->idle()));
+    // Another rank may still wait as above, for longer than an operation of training may take: rank 0 removes old
+    // checkpoints, and one rank's copy may be larger than another's.
+    const auto patience =
+        when_busy == WhenBusy::wait ? std::max(world_.timeout(), options_.persist_timeout) : world_.timeout();
+    auto begin = MUSTER_TRY(may_begin(step, state, !worker_->idle(), patience));
     until_shared_ = std::max(0, until_shared_ - 1);
     // A save to local disks only needs its copy on the next node like a snapshot, because a lost node loses its disk
     // too.
@@ -155,7 +160,7 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
     // Every snapshot must go to the next node: else survivors would drop the step of which it has a lost rank's part.
     const bool busy =
         !snapshots_ || !worker_->idle() || !copies_idle() || began < last_snapshot_ + options_.snapshot_interval;
-    auto begin = MUSTER_TRY(may_begin(step, state, busy));
+    auto begin = MUSTER_TRY(may_begin(step, state, busy, world_.timeout()));
     if (!begin.begin) return {};
     last_snapshot_ = began;
     Snapshot snapshot;
