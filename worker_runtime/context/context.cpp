@@ -80,6 +80,7 @@ Result<void> ContextBody::open_flight_record() {
     flight = MUSTER_TRY(FlightRecorder::open(
         {.rank = environment.rank, .world = environment.world_size, .round = environment.round, .job = environment.job},
         variable("MUSTER_FLIGHT_DIR").value_or(std::string())));
+    MetGroups::of_process().write_to(flight);
     return {};
 }
 

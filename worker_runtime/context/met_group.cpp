@@ -67,6 +67,11 @@ void MetGroups::leave_agent_to_context() {
     agent_.reset();
 }
 
+void MetGroups::write_to(std::shared_ptr<FlightRecorder> flight) {
+    const std::lock_guard lock(mutex_);
+    flight_ = std::move(flight);
+}
+
 void MetGroups::reach_agent(const Environment& environment) {
     if (environment.agent_socket.empty() || agent_is_contexts_) return;
     ProgressReporter::of_process().close_own_connection();
@@ -87,14 +92,14 @@ void MetGroups::reach_agent(const Environment& environment) {
 Result<void> MetGroups::prepare(const MetGroupTerms& terms, const Environment& environment) {
     if (watch_) return {};
     MUSTER_TRY(set_log_level_by_environment());
-    auto flight = MUSTER_TRY(FlightRecorder::open({.rank = environment.rank,
+    if (!flight_) {
+        flight_ = MUSTER_TRY(FlightRecorder::open({.rank = environment.rank,
                                                    .world = std::max(environment.world_size, terms.size),
                                                    .round = environment.round,
                                                    .job = environment.job},
                                                   variable("MUSTER_FLIGHT_DIR").value_or(std::string())));
-    auto watch = MUSTER_TRY(FdWatch::start());
-    flight_ = std::move(flight);
-    watch_ = std::move(watch);
+    }
+    watch_ = MUSTER_TRY(FdWatch::start());
     reach_agent(environment);
     return {};
 }
@@ -120,10 +125,12 @@ Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
         terms.addresses = given.address.empty() ? std::move(own) : std::vector{given.address};
     }
     std::shared_ptr<WaitBoard> waits;
+    std::shared_ptr<FlightRecorder> flight;
     {
         const std::lock_guard lock(mutex_);
         MUSTER_TRY(prepare(given, environment));
         terms.watch = watch_;
+        flight = flight_;
         if (!given.world_ranks.empty()) waits = world_waits_.lock();
         if (!waits) waits = std::make_shared<WaitBoard>();
         if (given.world_ranks.empty()) world_waits_ = waits;
@@ -139,7 +146,7 @@ Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
                   .security = security},
         .timeout = given.operation_timeout,
         .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
-        .flight = flight_,
+        .flight = std::move(flight),
         .groups = groups_};
     auto transport = MUSTER_TRY(body.make_transport(body.group));
     return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(transport)));

@@ -55,6 +55,8 @@ class MetGroups {
 
     /// A Context has its own channel, and the agent accepts one per worker. It calls end() from then on.
     void leave_agent_to_context();
+    /// The agent keeps one flight record of a worker. From now on new groups write to that of the Context.
+    void write_to(std::shared_ptr<FlightRecorder> flight);
 
   private:
     MetGroups() = default;
@@ -64,7 +66,7 @@ class MetGroups {
     const std::shared_ptr<RoundGroups> groups_ = std::make_shared<RoundGroups>();
     std::mutex mutex_;  ///< held while one of the members below is made or dropped
     std::shared_ptr<FdWatch> watch_;
-    std::shared_ptr<FlightRecorder> flight_;
+    std::shared_ptr<FlightRecorder> flight_;  ///< Of the newest Context, if there was one.
     std::unique_ptr<AgentLink> agent_;
     bool agent_is_contexts_ = false;
     std::weak_ptr<WaitBoard> world_waits_;  ///< of the last world: groups of some of its ranks enter what they wait for

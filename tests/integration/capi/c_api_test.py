@@ -38,6 +38,13 @@ class CApi(unittest.TestCase):
                 with self.subTest(ranks=ranks, transport=transport):
                     self.check_ranks(on_ranks(ranks, WORKERS / "c_api_group", MUSTER_TRANSPORT=transport), ranks)
 
+    def test_a_context_and_its_program_s_groups_write_one_flight_record(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check_ranks(run(WORKERS / "c_api_group", MUSTER_FLIGHT_DIR=folder), 1)
+            record = Path(folder, "flight_alone_0.ring").read_bytes()
+        for group in (b"world\0", b"all\0"):
+            self.assertIn(group, record)
+
     def test_the_gradient_reducer(self):
         self.check_ranks(run(WORKERS / "c_api_training"), 1)
         for ranks in (2, 3):
