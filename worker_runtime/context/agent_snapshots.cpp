@@ -33,23 +33,24 @@ void AgentSnapshots::add_offer(const local::Offer& offer, FileDescriptor memory)
 
 bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
                           const std::string& directory) {
-    std::unique_lock lock(mutex_);
-    const local::Give give{
-        .kind = local::HandoverKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
-    const auto until = Clock::now() + (was_taken_ ? give_time_max_ : Duration::zero());
-    was_taken_ = false;
-    while (agent_ != nullptr && !was_taken_) {
-        was_taken_ = agent_->send(give, &memory);
-        if (was_taken_ || has_failed() || Clock::now() >= until) break;
-        heard_.wait_for(lock, give_pause);
-    }
-    return was_taken_;
+    return send({.kind = local::HandoverKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory},
+                memory, was_taken_);
 }
 
 bool AgentSnapshots::give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) {
-    const std::lock_guard lock(mutex_);
-    const local::Give give{local::HandoverKind::copy, size_bytes, step, rank};
-    return agent_ != nullptr && agent_->send(give, &memory);
+    return send({local::HandoverKind::copy, size_bytes, step, rank}, memory, copy_was_taken_);
+}
+
+bool AgentSnapshots::send(const local::Give& give, const FileDescriptor& memory, bool& was_taken) {
+    std::unique_lock lock(mutex_);
+    const auto until = Clock::now() + (was_taken ? give_time_max_ : Duration::zero());
+    was_taken = false;
+    while (agent_ != nullptr && !was_taken) {
+        was_taken = agent_->send(give, &memory);
+        if (was_taken || has_failed() || Clock::now() >= until) break;
+        heard_.wait_for(lock, give_pause);
+    }
+    return was_taken;
 }
 
 std::vector<OfferedSnapshot> AgentSnapshots::take_offers(Duration limit) {

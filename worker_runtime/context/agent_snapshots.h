@@ -16,9 +16,9 @@ namespace muster::runtime {
 class AgentSnapshots final : public SnapshotLink {
   public:
     /// `expected`: the number of offers that the agent has announced.
-    /// `give_time_max`: the thread that saves waits so long for an agent that has no CPU for a moment, or a job's last
-    /// snapshot would be lost to it, and ranks would have no step in common. All ranks leave out further snapshots
-    /// meanwhile.
+    /// `give_time_max`: the threads that save and copy wait so long for an agent that has no CPU for a moment, or a
+    /// job's last snapshot would be lost to it, and ranks would have no step in common. All ranks leave out further
+    /// snapshots meanwhile.
     AgentSnapshots(std::size_t expected, std::shared_ptr<const RoundGroups> groups, Duration give_time_max = 2s)
         : groups_(std::move(groups)), give_time_max_(give_time_max), expected_(expected) {}
 
@@ -35,6 +35,9 @@ class AgentSnapshots final : public SnapshotLink {
     [[nodiscard]] bool has_failed() const override { return groups_->has_failed(); }
 
   private:
+    /// Waits for an agent that took the last one.
+    bool send(const local::Give& give, const FileDescriptor& memory, bool& was_taken);
+
     std::shared_ptr<const RoundGroups> groups_;
     const Duration give_time_max_;
     std::mutex mutex_;
@@ -42,8 +45,8 @@ class AgentSnapshots final : public SnapshotLink {
     std::size_t expected_;
     std::vector<OfferedSnapshot> offers_;
     AgentLink* agent_ = nullptr;
-    /// The agent has taken the last snapshot: one that does not is waited for once.
-    bool was_taken_ = true;
+    /// The agent has taken the last snapshot, or copy: one that does not is waited for once.
+    bool was_taken_ = true, copy_was_taken_ = true;
 };
 
 }  // namespace muster::runtime
