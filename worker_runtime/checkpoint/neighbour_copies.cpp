@@ -18,6 +18,9 @@ namespace {
 constexpr std::uint64_t copy_chunk_bytes = 1u << 20;
 /// A neighbour that is silent for so long costs the copies of this round.
 constexpr Duration chunk_time = 60s;
+/// The same before a copy. A neighbour with a larger share first reserves memory, copies and computes checksums. With
+/// tens of gigabytes in new memory that may take a minute. The end of its connection shows one that has died.
+constexpr Duration head_time = 10min;
 constexpr auto closed = "a checkpointer was closed";
 
 /// Some operations at a time. All are over after wait(), or when it goes: they use memory of those who started them.
@@ -26,7 +29,9 @@ class Batch {
     explicit Batch(Communicator& group) : group_(group) {}
     ~Batch() { static_cast<void>(wait()); }
     Batch& operator=(Batch&&) = delete;
-    void start(const Operation& operation) { works_.push_back(group_.start(operation, chunk_time)); }
+    void start(const Operation& operation, Duration limit = chunk_time) {
+        works_.push_back(group_.start(operation, limit));
+    }
     Result<void> wait() {
         Result<void> all;
         for (auto& work : std::exchange(works_, {})) {
@@ -123,9 +128,9 @@ Result<bool> NeighbourCopies::exchange(const Image& image) {
     Head own{image.memory.size(), image.step};
     {
         Batch batch(*terms_.group);
-        batch.start(send(buffer(bytes_of(std::span(&own, 1))), terms_.target));
+        batch.start(send(buffer(bytes_of(std::span(&own, 1))), terms_.target), head_time);
         for (auto& each : incoming_) {
-            batch.start(receive(buffer(bytes_of(std::span(&each.head, 1))), each.source.group_rank));
+            batch.start(receive(buffer(bytes_of(std::span(&each.head, 1))), each.source.group_rank), head_time);
         }
         MUSTER_TRY(batch.wait());
     }
