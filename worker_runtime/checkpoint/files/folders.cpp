@@ -62,6 +62,12 @@ Result<void> has_none_as_new(const std::string& directory, std::int64_t step) {
                                            " already, and step ", step, " is not newer")};
 }
 
+/// True for a fault of the disk or of this process, such as a full disk: the files may be whole.
+bool may_pass(const Error& error) {
+    return error.code == Errc::io || error.code == Errc::limit_exceeded || error.code == Errc::permission_denied ||
+           error.code == Errc::timed_out;
+}
+
 /// Updates LATEST, which is for people and scripts; muster only checks that it exists. So a failure does not affect the
 /// checkpoint. It is flushed before an older checkpoint is removed, so it never names a removed one; if it cannot be
 /// written it is deleted. Called under the commit lock, so of two committing processes the later one's name stays.
@@ -192,7 +198,13 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
         }
         const bool newest = listing.checkpoints.empty() || draft.step > listing.checkpoints.front().step;
         if (newest && !adopted) {
-            if (auto finished = finish_draft(directory, draft, claim)) adopted = *finished;
+            auto finished = finish_draft(directory, draft, claim);
+            if (finished) adopted = *finished;
+            if (!finished && may_pass(finished.error())) {
+                log(LogLevel::warning, directory, '/', to_string(draft),
+                    " may be complete and stays for the next start: ", finished.error().context);
+                continue;
+            }
         }
         if (!adopted || adopted->step != draft.step || exists(cat(directory, '/', to_string(draft)))) {
             // Reading a draft may take minutes. A later round may own the directory by now, and these drafts with it.

@@ -54,8 +54,9 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
                                     const Interruption& interruption = {});
 
 /// Cleans up after ended rounds: commits a draft that is newer than every checkpoint and whose files are complete
-/// (returns its name), and removes other drafts and trash. Flushes the directory, so that its checkpoints survive a
-/// power failure. refused: another claimant has the directory by now, and the drafts are its.
+/// (returns its name), and removes other drafts and trash. A draft that cannot be completed now, for example on a full
+/// disk, stays. Flushes the directory, so that its checkpoints survive a power failure. refused: another claimant has
+/// the directory by now, and the drafts are its.
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim);
 
 /// Renames the folder to trash, then deletes it. A folder that cannot be removed is logged and left.

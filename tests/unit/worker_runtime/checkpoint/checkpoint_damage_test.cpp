@@ -140,6 +140,17 @@ TEST_CASE("a draft that lacks nothing but its manifest is finished by the next r
         CHECK(load_in(scratch / "c", 2, 1) == "step 20");
         return;
     }
+    SECTION("a rank's file cannot be read at this start, but at the next one") {
+        const auto file = back_to_draft("30") + "/rank_00001.safetensors";
+        fs::rename(file, scratch / "aside");
+        fs::create_directory(file);
+        CHECK(load_in(scratch / "c", 2, 1) == "step 20");
+        REQUIRE(fs::exists(file));
+        fs::remove(file);
+        fs::rename(scratch / "aside", file);
+        CHECK(load_in(scratch / "c", 2, 2) == "step 30");
+        return;
+    }
     SECTION("another user's, who may have planted it: it is left alone") {
         if (!test::may_be_another_user()) return;
         REQUIRE(::chown(back_to_draft("30").c_str(), 65534, 65534) == 0);
