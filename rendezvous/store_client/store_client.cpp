@@ -39,7 +39,7 @@ struct StoreClient::Impl {
 
     /// Sends one request and receives its reply. Errors name the request, the first key and the server.
     Result<void> exchange(const Request& request, Instant until) {
-        if (store.core.progress() == StoreClientCore::Progress::failed) return named(request, store.core.error());
+        if (store.core.progress() == StoreClientCore::Progress::failed) return named(request, lost());
         if (auto fits = check_limits(request); !fits) return named(request, fits.error());
         if (store.core.is_cancelling()) {
             // A store that stood still has not yet acknowledged the end of the last call's wait.
@@ -51,6 +51,12 @@ struct StoreClient::Impl {
         if (auto done = run_exchange(store.socket, store.core, bytes, until); !done)
             return named(request, done.error());
         return {};
+    }
+    /// Why there is no connection any more. A caller asks again after timed_out, and would do so without end.
+    Error lost() const {
+        auto error = store.core.error();
+        if (error.code == Errc::timed_out) error.code = Errc::unreachable;
+        return error;
     }
     Error named(const Request& request, const Error& error) const {
         const auto key = request.keys.empty() ? request.key : request.keys.front();

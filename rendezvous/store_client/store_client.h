@@ -5,9 +5,10 @@
 // Every call has a deadline: `timeout` from its start, or the options' default. After the deadline the call fails with
 // timed_out. A wait is then cancelled on the server. The call waits up to 1 s for the acknowledgement, and the next
 // call waits for the rest, so the client stays usable where the server stands still. After any other failure of the
-// connection, every later call returns the first failure. Nothing is ever sent twice, because c10d does not report
-// which requests took effect. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys per call. A call beyond a limit
-// fails with limit_exceeded before anything is sent (a server would close the connection without a reason).
+// connection, every later call returns the first failure. So it does after a request without a wait that timed out, as
+// unreachable. Nothing is ever sent twice, because c10d does not report which requests took effect. Limits: keys of 8
+// KiB, values of 8 MiB, 131,072 keys per call. A call beyond a limit fails with limit_exceeded before anything is sent
+// (a server would close the connection without a reason).
 //
 // Not thread-safe. A second client is a second connection.
 #pragma once

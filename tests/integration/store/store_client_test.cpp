@@ -200,6 +200,31 @@ TEST_CASE("A key that comes just before the deadline costs no connection to a se
     CHECK(later.has_value());
 }
 
+TEST_CASE("After a request without an answer the store is lost, which no caller takes for a wait that timed out") {
+    const FakeServer server;
+    std::promise<void> over;
+    std::thread serving([&] {
+        const int first = server.accept();
+        read_exactly(first, 5 + 5);
+        ::close(first);  // no PING
+        const int second = server.accept();
+        read_exactly(second, 5 + 1 + 8 + 8 + 15);
+        ::send(second, "\1", 1, 0);
+        over.get_future().wait();
+        ::close(second);
+    });
+    auto client = StoreClient::connect(server.endpoint(), {.connect_timeout = 60s}).value();
+    const auto first = client.add("n", 1, 50ms);
+    const auto later = client.get("k", 60s);
+    over.set_value();
+    serving.join();
+    REQUIRE(first.has_error());
+    CHECK(first.error().code == Errc::timed_out);
+    REQUIRE(later.has_error());
+    CHECK(later.error().code == Errc::unreachable);
+    CHECK(later.error().context.find("no answer to ADD in time") != std::string::npos);
+}
+
 TEST_CASE("A server that accepts and says nothing is given up at the deadline") {
     const FakeServer server;
     const auto client = StoreClient::connect(server.endpoint(), {.connect_timeout = 8s, .attempt_timeout = 300ms});
