@@ -27,10 +27,11 @@ struct SpawnTerms {
     SpawnTerms() {
         ::posix_spawn_file_actions_init(&actions);
         ::posix_spawnattr_init(&attributes);
-        sigset_t none, all;
-        ::sigemptyset(&none);
+        sigset_t blocked, all;
+        ::sigemptyset(&blocked);
+        ::sigaddset(&blocked, SIGTTOU);  // `stty tostop` would stop one that writes to the terminal
         ::sigfillset(&all);
-        ::posix_spawnattr_setsigmask(&attributes, &none);
+        ::posix_spawnattr_setsigmask(&attributes, &blocked);
         ::posix_spawnattr_setsigdefault(&attributes, &all);
         ::posix_spawnattr_setpgroup(&attributes, 0);
         ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
