@@ -98,7 +98,7 @@ std::string first_answer(const PlainSocket& socket) {
     native::Join join;
     join.addresses = {"127.0.0.1"};
     join.store_port = 1;
-    join.terms.lease_ms = 2'000;
+    join.terms.lease_ms = 50'000;  // a daemon is quiet for one after its start; this process may stand still meanwhile
     std::string bytes;
     native::append_frame(bytes, hello);
     native::append_frame(bytes, join);
