@@ -221,7 +221,8 @@ class DaemonUnits:
         self.drop_in("musterd.socket", OPEN)
         self.systemd.systemctl("start", "musterd.service", check=False)
         self.systemd.until("a refusal", lambda: self.systemd.show("musterd.service", "ActiveState", "ExecMainStatus") == ["failed", "78"])
-        self.until_said("LoadCredential", _SYSTEMD_UNIT="musterd.service")
+        # By its process: where the journal reads this after the daemon's end, it does not know the unit.
+        self.until_said("LoadCredential", _PID=self.systemd.show("musterd.service", "ExecMainPID"))
         secret = f"{booted.ETC}/muster/secret"
         self.systemd.run("sh", "-c", f"umask 077; head -c 24 /dev/urandom | base64 > {secret}")
         self.drop_in("musterd.service", f"[Service]\nLoadCredential=muster.key:{secret}\n")
