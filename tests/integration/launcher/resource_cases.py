@@ -249,13 +249,16 @@ def helpers():
                environment={**task, "PATH": "{place}/bin:" + os.environ["PATH"], "MUSTER_KEY": "the key of the test"}, at_least=8, within=25)
 
 
-# Takes the right to further processes from its guardian, until a standby process has failed for it.
+# Takes the right to further processes from its guardian, until a standby process has failed for it. That is started 5 s after a
+# round's begin: where this comes later on a busy machine, again in the next round.
 CROWDS_OUT = """
 import os, pathlib, resource, sys, time
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+has_failed = lambda: "its standby process ended: not started" in pathlib.Path(sys.argv[1]).read_text()
+if not has_failed():
     before = resource.prlimit(os.getppid(), resource.RLIMIT_NPROC)
     resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (1, before[1]))
-    while "its standby process ended: not started" not in pathlib.Path(sys.argv[1]).read_text():
+    until = time.monotonic() + 40
+    while not has_failed() and time.monotonic() < until:
         time.sleep(0.05)
     resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, before)
     sys.exit(3)
@@ -263,7 +266,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 def standby_process():
-    yield Case("standby.full", [*ONE, "--warm-workers", "1", "--warm-imports", "json", "--max-restarts", "1", "--log-level", "info", "{place}/s.py",
+    yield Case("standby.full", [*ONE, "--warm-workers", "1", "--warm-imports", "json", "--max-restarts", "3", "--log-level", "info", "{place}/s.py",
                                 "{place}/0.err"], 0,
                ["local rank 0 starts normally: its standby process ended: not started: ", "RLIMIT_NPROC = 1 (ulimit -u)"],
                write("s.py", CROWDS_OUT), AS_NOBODY, environment={"PYTHON_EXEC": "/usr/bin/python3"}, within=15)
