@@ -12,6 +12,7 @@
 #include "tests/integration/net/running_daemon.h"
 #include "tests/integration/net/tls_socket.h"
 #include "tests/support/far_address.h"
+#include "tests/support/quiet_port.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
@@ -322,8 +323,9 @@ TEST_CASE("with a secret, agents of other hosts are heard inside TLS alone") {
 }
 
 TEST_CASE("a daemon that is bound to one address answers there and nowhere else") {
+    const QuietPort held;  // at 127.0.0.1, where another test could listen otherwise
     DaemonConfig config;
-    config.listen = {.address = "127.0.0.2", .ports = {0, 0}};
+    config.listen = {.address = "127.0.0.2", .ports = {held.number(), held.number()}};
     const RunningDaemon running(std::move(config));
     CHECK(PlainSocket("127.0.0.2", running.port()).connected());
     CHECK_FALSE(PlainSocket("127.0.0.1", running.port()).connected());
