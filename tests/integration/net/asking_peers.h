@@ -11,7 +11,7 @@ namespace muster {
 
 /// After the end of a connection: the daemon learns of it by itself, and until then it may refuse.
 inline bool serves_again(const RunningDaemon& running) {
-    for (const auto until = std::chrono::steady_clock::now() + 10s; std::chrono::steady_clock::now() < until;) {
+    for (const auto until = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < until;) {
         const auto socket = running.connect();
         socket.send(c10d_bytes::validate + c10d_bytes::ping());
         if (socket.receive(4) == c10d_bytes::pong) return true;
@@ -33,10 +33,9 @@ inline std::string agent_bytes(std::uint64_t incarnation, std::uint32_t nodes = 
     return bytes;
 }
 
-/// Another connection is closed at once, and not by the handshake deadline.
+/// Another connection is closed at once, and not by the handshake deadline, where that is longer than a socket waits.
 inline bool is_turned_away(const RunningDaemon& running) {
-    const auto start = std::chrono::steady_clock::now();
-    return running.connect().closed_by_peer() && std::chrono::steady_clock::now() - start < 5s;
+    return running.connect().closed_by_peer();
 }
 
 }  // namespace muster

@@ -100,7 +100,7 @@ TEST_CASE(
         return asked.size();
     };
     const auto until_asked = [&](std::size_t count) {
-        const auto end = std::chrono::steady_clock::now() + 10s;
+        const auto end = std::chrono::steady_clock::now() + 60s;
         while (asked_count() < count && std::chrono::steady_clock::now() < end) std::this_thread::yield();
         REQUIRE(asked_count() == count);
     };
@@ -137,7 +137,7 @@ TEST_CASE(
         until_asked(2);
         CHECK_FALSE(*gone_of[1]);
     }
-    const auto end = std::chrono::steady_clock::now() + 10s;
+    const auto end = std::chrono::steady_clock::now() + 60s;
     while (!*gone_of[1] && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     CHECK(*gone_of[1]);
     CHECK(ask("GET /key?nonce=n3 HTTP/1.1\r\nHost: rebound.example\r\n\r\n")

@@ -7,8 +7,18 @@
 using namespace muster;
 using namespace muster::rendezvous;
 
-TEST_CASE("connections beyond the quota are closed at once, whatever they speak, and a freed place can be taken") {
+namespace {
+
+DaemonConfig patient() {
     DaemonConfig config;
+    config.limits.handshake_timeout = 60s;  // longer than a socket waits
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("connections beyond the quota are closed at once, whatever they speak, and a freed place can be taken") {
+    auto config = patient();
     config.limits.connections_max = 8;
     const RunningDaemon running(std::move(config));
     std::vector<PlainSocket> taken;
@@ -26,7 +36,7 @@ TEST_CASE("one source address cannot take the places of the others, whatever job
     // A round of one node is made up as easily as a job without one.
     for (const std::uint32_t nodes : {100u, 1u}) {
         INFO(nodes);
-        DaemonConfig config;
+        auto config = patient();
         config.listen.local_users = LocalUsers::all;  // else all of these are our own
         config.limits.unproven_per_source_max = 6;
         const RunningDaemon running(std::move(config));
@@ -51,7 +61,7 @@ TEST_CASE("one source address cannot take the places of the others, whatever job
 }
 
 TEST_CASE("agents of a round of several addresses do not count for theirs, and each makes room for its workers") {
-    DaemonConfig config;
+    auto config = patient();
     config.listen.local_users = LocalUsers::all;
     config.limits.unproven_per_source_max = 2;
     config.limits.unproven_per_agent = 3;
@@ -74,7 +84,7 @@ TEST_CASE("agents of a round of several addresses do not count for theirs, and e
 }
 
 TEST_CASE("in a full table the oldest connection that has not joined gives way, and no agent or store client does") {
-    DaemonConfig config;
+    auto config = patient();
     config.limits.connections_max = 4;
     const RunningDaemon running(std::move(config));
     const auto agent = running.connect();
