@@ -53,7 +53,11 @@ void Driver::run(Plan plan, int life, int report) {
     fixture.host->set_death_notice("last words");
     fixture.host->feed();
     fixture.host->start(workers);
-    if (fixture.wait_for<WorkerStarted>(workers.size())) {
+    const auto have_started = [&] {
+        fixture.host->feed();
+        return fixture.all<WorkerStarted>().size() >= workers.size();
+    };
+    if (fixture.run_until(have_started)) {
         const auto said = "s" + fixture.cgroup;
         if (::write(report, said.data(), said.size()) < 0) ::_exit(1);
     }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
@@ -64,6 +65,7 @@ void use_copy(std::vector<WorkerCommand>& workers, const TemporaryDirectory& dir
 Driver::Plan plan_for(const Setting& setting, const TemporaryDirectory& directory) {
     Driver::Plan plan;
     plan.guardian.cgroup = setting.cgroup;
+    plan.guardian.unfed_max = patience;  // the agent may stand still; a test about that sets its own
     plan.user = setting.user;
     plan.workers = hard_workers();
     use_copy(plan.workers, directory);
@@ -107,7 +109,7 @@ TEST_CASE("a stopped agent does not keep its workers: unfed, they are gone") {
     for (const auto& setting : settings()) {
         INFO(setting.name);
         auto plan = plan_for(setting, directory);
-        plan.guardian.unfed_max = 5s;  // the workers start meanwhile, which feeds nobody
+        plan.guardian.unfed_max = 5s;  // the agent feeds it while the workers start, and may stand still meanwhile
         Driver driver(std::move(plan));
         driver.send(SIGSTOP);
         // The driver and its guardians live and hold the pipe; their descendants must be gone.
@@ -253,14 +255,23 @@ TEST_CASE("an unfed guardian kills, says why, and serves on") {
 TEST_CASE("a fed guardian leaves its workers alone") {
     GuardianConfig config;
     config.unfed_max = 5s;
-    HostFixture fixture(config);
-    fixture.host->start({act({"pause"})});
-    const auto end = std::chrono::steady_clock::now() + 6s;
-    while (std::chrono::steady_clock::now() < end) {
-        fixture.host->feed();
-        fixture.run_for(30ms);
+    // Again where this process stood still for about that long between two feeds.
+    for (int left = 4;; --left) {
+        HostFixture fixture(config);
+        fixture.host->start({act({"pause"})});
+        auto fed = std::chrono::steady_clock::now();
+        const auto end = fed + 6s;
+        Duration longest{};
+        while (fed < end) {
+            fixture.host->feed();
+            fixture.run_for(30ms);
+            const auto before = std::exchange(fed, std::chrono::steady_clock::now());
+            longest = std::max<Duration>(longest, fed - before);
+        }
+        if (left > 0 && longest > 4s && !fixture.all<WorkerEnded>().empty()) continue;
+        CHECK(fixture.all<WorkerEnded>().empty());
+        break;
     }
-    CHECK(fixture.all<WorkerEnded>().empty());
 }
 
 TEST_CASE("a guardian killed -9 takes its workers with it, the agent removes what they left, and the next one serves") {
