@@ -266,8 +266,8 @@ def processes_of(node):
         process = pathlib.Path("/proc", pid)
         try:
             yield int(pid), (process / "comm").read_text().strip(), len(os.listdir(process / "task"))
-        except FileNotFoundError:
-            continue  # it has ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile, also between opening and reading
 
 
 def tests_a_pair(node):
