@@ -333,10 +333,10 @@ class HealthCheck(unittest.TestCase):
             wait_for("the finding", lambda: "this node is sick" in sick.err.read_text())
             ill.unlink()
             job.round(0, 2)
-            self.assertIn("it is ready for a round; no answer: 10-never: it cannot be run", sick.err.read_text())
             job.finish()
             for node in (sick, other):
                 job.expect_exit(node, 0)
+            self.assertIn("it is ready for a round; no answer: 10-never: it cannot be run", sick.err.read_text())
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
     def test_a_node_comes_back_when_the_check_that_found_it_sick_is_taken_away(self):
@@ -352,10 +352,10 @@ class HealthCheck(unittest.TestCase):
             wait_for("the finding", lambda: "this node is sick" in sick.err.read_text())
             (folder / "10-broken").unlink()
             job.round(0, 2)
-            self.assertIn("it is ready for a round; no answer: 20-never: it cannot be run", sick.err.read_text())
             job.finish()
             for node in (sick, other):
                 job.expect_exit(node, 0)
+            self.assertIn("it is ready for a round; no answer: 20-never: it cannot be run", sick.err.read_text())
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
     def test_a_node_stays_parked_while_the_check_that_found_it_sick_or_its_folder_is_refused(self):
