@@ -159,7 +159,7 @@ int free_port() {
     for (int tries = 0; tries < 1000; ++tries) {
         sockaddr_in name{};
         name.sin_family = AF_INET;
-        name.sin_port = htons(static_cast<std::uint16_t>(std::uniform_int_distribution(15'000, 30'000)(random)));
+        name.sin_port = htons(static_cast<std::uint16_t>(std::uniform_int_distribution(15'000, 29'300)(random)));
         const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const bool is_free = ::bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name) == 0;
         ::close(fd);

@@ -53,8 +53,8 @@ class MusterProcess {
     std::string err_;
 };
 
-/// A TCP port that nothing listens on just now, below the range from which the kernel takes those that nobody chose:
-/// one of these could be taken before it is used.
+/// A TCP port that nothing listens on just now, below the defaults 29400 and 29500, which other tests use, and below
+/// the range from which the kernel takes those that nobody chose: one of these could be taken before it is used.
 int free_port();
 
 }  // namespace muster::test
