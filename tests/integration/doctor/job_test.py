@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic
 from job import Job, wait_for  # noqa: E402
 from node_test import LOST_PORT  # noqa: E402
 from nodes_test import job_status  # noqa: E402
-from sick_node import silent_disk  # noqa: E402
+from sick_node import roomy, silent_disk  # noqa: E402
 
 GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-a;GPU-b"}
 SICK = {**GPUS, "FAKE_NVML_HEALTH": "1 rows-failed 1"}
@@ -32,9 +32,12 @@ class Preflight(unittest.TestCase):
 
     def looked(self, job, *options, **environment):
         """What a launcher said, and its events; its worker ends after all looks at the node."""
-        done, events = job.directory / "done", job.directory / "events.jsonl"
+        done, events, limits = (job.directory / name for name in ("done", "events.jsonl", "roomy"))
         done.unlink(missing_ok=True)
         events.unlink(missing_ok=True)
+        if "--preflight-limits" not in options:
+            limits.write_text(roomy())
+            options = (*options, "--preflight-limits", limits)
         launcher = self.launch(job, "--events", events, *options, worker=UNTIL_DONE, **environment)
         wait_for("the verdict", lambda: events.exists() and "muster.doctor.verdict.v1" in events.read_text())
         done.touch()
@@ -57,7 +60,7 @@ class Preflight(unittest.TestCase):
     def test_checks_are_left_out_and_limits_changed_by_options(self):
         with Job() as job:
             limits = job.directory / "limits"
-            limits.write_text("gpu-count = 3\n")
+            limits.write_text(roomy() + "gpu-count = 3\n")
             said, _ = self.looked(job, "--preflight-skip=gpu-remapped-rows,kernel-log", **SICK)
             self.assertEqual(without_slow_looks(said), "")
             said, _ = self.looked(job, "--preflight-limits", limits, **GPUS)
