@@ -410,7 +410,9 @@ TEST_CASE("a console that has stopped costs lines, never the worker, its file, o
 TEST_CASE("a slow console says how many lines it has missed") {
     Pipe console;
     fill(console);
-    ConsoleWriter writer(console.write_end.get(), "stdout", {.buffer_max_bytes = 1000, .patience = 10ms});
+    // By the end of its patience its thread hangs in a write: else it would take lines, and make room, among those that
+    // are skipped.
+    ConsoleWriter writer(console.write_end.get(), "stdout", {.buffer_max_bytes = 1000, .patience = 1s});
     const std::string line = std::string(99, 'x') + "\n";
     for (int i = 0; i < 100; ++i) writer.add(line);
     Reader reader(console);
