@@ -1,6 +1,7 @@
 #include "rendezvous/base/system/replace_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,10 +14,20 @@
 
 namespace muster {
 
+/// Of a non-blocking pipe or terminal: somebody may have made stdout one, for all who share it. False: a file never has
+/// more room later, and errno stays.
+static bool wait_for_room(int file) {
+    struct stat facts {};
+    if (::fstat(file, &facts) != 0 || S_ISREG(facts.st_mode)) return false;
+    pollfd ready{file, POLLOUT, 0};
+    ::poll(&ready, 1, -1);
+    return true;
+}
+
 bool write_whole(int file, std::string_view text) {
     while (!text.empty()) {
         const auto written = ::write(file, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_room(file)))) continue;
         if (written <= 0) return false;
         text.remove_prefix(static_cast<std::size_t>(written));
     }

@@ -18,7 +18,8 @@ Result<void> replace_file(const std::string& path, std::string_view text);
 /// without a reader is an error at once.
 Result<void> write_file(const std::string& path, std::string_view text);
 
-/// Writes all of `text`, over interruptions and short writes. False with the reason in errno.
+/// Writes all of `text`, over interruptions and short writes, also to a non-blocking pipe that is full for a while.
+/// False with the reason in errno.
 bool write_whole(int file, std::string_view text);
 
 /// The first `size` bytes of a file, or fewer at its end. Nothing with the reason in errno.
