@@ -21,6 +21,7 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr const char* opening = "cannot open";
+constexpr const char* reading = "cannot read";
 constexpr const char* writing = "cannot write";
 
 /// The locks of a daemon that was just killed may last a moment longer.
@@ -117,6 +118,7 @@ Error SqliteFile::failure(const char* doing, int code) const {
         return {Errc::limit_exceeded, cat(text, room_advice)};
     switch (kind) {
         case SQLITE_NOTADB:
+        case SQLITE_TOOBIG:  // the length of a row that nobody wrote
         case SQLITE_CORRUPT: return {Errc::bad_frame, text};
         case SQLITE_READONLY:
         case SQLITE_PERM:
@@ -190,15 +192,23 @@ Result<void> SqliteFile::claim() {
 }
 
 Result<std::vector<Record>> SqliteFile::read() {
+    // First, because SQLite's check takes a disk that fails to read for damage, and the file would be set aside.
+    auto records = read_rows();
+    if (!records && records.error().code != Errc::bad_frame) return records;
     sqlite3_stmt* check = nullptr;
+    int code = sqlite3_prepare_v2(database_, "PRAGMA integrity_check(1)", -1, &check, nullptr);
+    if (code == SQLITE_OK) code = sqlite3_step(check);
+    auto error = failure(reading, code);
     std::string verdict;
-    if (sqlite3_prepare_v2(database_, "PRAGMA integrity_check(1)", -1, &check, nullptr) == SQLITE_OK &&
-        sqlite3_step(check) == SQLITE_ROW)
-        verdict = reinterpret_cast<const char*>(sqlite3_column_text(check, 0));
+    if (code == SQLITE_ROW) verdict = reinterpret_cast<const char*>(sqlite3_column_text(check, 0));
     sqlite3_finalize(check);
+    if (code != SQLITE_ROW) return error;
     std::ranges::replace(verdict, '\n', ' ');
     if (verdict != "ok") return Error{Errc::bad_frame, cat("the state file ", path_, " is damaged: ", verdict)};
+    return records;
+}
 
+Result<std::vector<Record>> SqliteFile::read_rows() {
     const auto blob = [](sqlite3_stmt* row, int column) {
         const auto* bytes = static_cast<const char*>(sqlite3_column_blob(row, column));
         return std::string(bytes == nullptr ? "" : bytes, static_cast<std::size_t>(sqlite3_column_bytes(row, column)));
@@ -208,7 +218,7 @@ Result<std::vector<Record>> SqliteFile::read() {
     int code = sqlite3_prepare_v2(database_, "SELECT key, value FROM records", -1, &rows, nullptr);
     if (code == SQLITE_OK)
         while ((code = sqlite3_step(rows)) == SQLITE_ROW) records.push_back({blob(rows, 0), blob(rows, 1)});
-    auto error = failure("cannot read", code);
+    auto error = failure(reading, code);
     sqlite3_finalize(rows);
     if (code != SQLITE_DONE) return error;
     return records;

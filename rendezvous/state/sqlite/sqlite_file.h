@@ -34,7 +34,7 @@ class SqliteFile {
     ~SqliteFile();
     SqliteFile& operator=(SqliteFile&&) = delete;
 
-    /// Reads every record. bad_frame when the file is damaged.
+    /// Reads every record. bad_frame when the file is damaged; io when its disk fails to read.
     Result<std::vector<Record>> read();
     /// Writes `records` in order in one transaction: on return all of them are on the disk, or none. An empty value
     /// deletes.
@@ -50,6 +50,7 @@ class SqliteFile {
     Result<void> check_version();
     Result<std::int64_t> number(const char* question);
     Result<void> run(const char* statement, const char* doing);
+    Result<std::vector<Record>> read_rows();
     Result<void> put(const Record& record);
     [[nodiscard]] Error failure(const char* doing, int code) const;
 

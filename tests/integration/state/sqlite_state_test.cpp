@@ -1,6 +1,8 @@
 // The state in a file: what is told as kept is there, and a file that cannot be used, or written, costs no job.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <future>
 #include <map>
 
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/state/sqlite/sqlite_file.h"
@@ -147,6 +150,35 @@ TEST_CASE("a file that is damaged, cut or of another version is kept aside, and 
     starts_empty();
     std::ofstream(path, std::ios::trunc) << "a letter to somebody, and no database at all";
     starts_empty();
+}
+
+TEST_CASE("a disk that fails to read is no damage of the file") {
+    const test::ScratchFolder scratch;
+    const auto path = scratch / "state.db";
+    {
+        Keeper keeper(path);
+        REQUIRE(keeper.settle({{"first", "1"}}));
+    }
+    auto file = SqliteFile::open(path);
+    REQUIRE(file.has_value());
+    struct stat wanted {};
+    REQUIRE(::stat(path.c_str(), &wanted) == 0);
+    // In its place a descriptor that cannot be read.
+    const FileDescriptor blind(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    REQUIRE(blind.valid());
+    int blinded_count = 0;
+    for (int fd = 3; fd < 1024; ++fd) {
+        struct stat facts {};
+        if (::fstat(fd, &facts) != 0 || facts.st_dev != wanted.st_dev || facts.st_ino != wanted.st_ino) continue;
+        REQUIRE(::dup2(blind.get(), fd) == fd);
+        ++blinded_count;
+    }
+    REQUIRE(blinded_count == 1);
+    const auto records = (*file)->read();
+    REQUIRE(records.has_error());
+    INFO(records.error().context);
+    CHECK(records.error().code == Errc::io);
+    CHECK(records.error().context.find(path + ": cannot read: ") != std::string::npos);
 }
 
 TEST_CASE("a file with another layout is kept aside with all that it held, and the state begins empty") {
