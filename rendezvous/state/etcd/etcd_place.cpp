@@ -1,6 +1,7 @@
 #include "rendezvous/state/etcd/etcd_place.h"
 
 #include "rendezvous/base/system/private_file.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
@@ -40,6 +41,10 @@ Result<EtcdLogin> read_etcd_login(const std::string& path) {
     const auto colon = text.find(':');
     if (colon == 0 || colon == std::string::npos || colon + 1 == text.size())
         return Error{Errc::invalid_argument, cat("etcd's login file ", path, " does not hold USER:PASSWORD")};
+    // The request is JSON, which can hold nothing else.
+    if (!is_utf8(text))
+        return Error{Errc::invalid_argument,
+                     cat("etcd's login file ", path, " is not in UTF-8; write USER:PASSWORD into it again in UTF-8")};
     return EtcdLogin{text.substr(0, colon), text.substr(colon + 1)};
 }
 

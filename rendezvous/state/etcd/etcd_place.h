@@ -46,7 +46,7 @@ Result<EtcdPlace> parse_etcd_place(std::string_view text);
 /// Combines protocol, cacert, cert and key; empty without https. invalid_argument: they contradict each other.
 Result<std::optional<TlsFiles>> tls_files(std::string_view protocol, TlsFiles given);
 
-/// Reads USER:PASSWORD from a file that only its owner may read; an empty path gives no user.
+/// Reads USER:PASSWORD, in UTF-8, from a file that only its owner may read; an empty path gives no user.
 Result<EtcdLogin> read_etcd_login(const std::string& path);
 
 /// The prefix of `name` below a shared one: "muster/" and "a/b" give "muster/a%2Fb/".

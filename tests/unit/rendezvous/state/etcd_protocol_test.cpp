@@ -1,7 +1,12 @@
 #include "rendezvous/state/etcd/etcd_protocol.h"
 
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/state/kept/open_state.h"
 #include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
@@ -84,4 +89,21 @@ TEST_CASE("what is no answer to the question is refused") {
 TEST_CASE("a place for the state that is none is refused") {
     for (const auto* place : {"paper", "sqlite:", "etcd:"})
         CHECK(open_state(place, {}, {}, {}, "", {}).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("a login that etcd's JSON cannot hold is refused when it is read") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "login";
+    const auto read = [&path](std::string_view text) {
+        std::ofstream(path, std::ios::trunc) << text;
+        std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+        return read_etcd_login(path);
+    };
+    const auto login = read("root:p\xc3\xa4ss\n");
+    REQUIRE(login.has_value());
+    CHECK_FALSE(encode(Authenticate{login->user, login->password}).body.empty());
+    const auto latin = read("root:p\xe4ss\n");  // as an editor writes it in Latin-1
+    REQUIRE(latin.has_error());
+    CHECK(latin.error().context ==
+          cat("etcd's login file ", path, " is not in UTF-8; write USER:PASSWORD into it again in UTF-8"));
 }
