@@ -62,9 +62,8 @@ void add_ends(MetricsPage& page, const Jobs& jobs) {
             page.add(count, {{"job", job->id}, {"kind", what.first}, {"cause", what.second}});
     add_each(page, jobs, "muster_job_restarts_total", "Charged restarts.",
              [](const auto& job) { return job.restarts_used; });
-    add_each(page, jobs, "muster_job_restarts_left", "Restarts that are left of --max-restarts.", [](const auto& job) {
-        return job.restarts_used > job.restarts_max ? 0.0 : job.restarts_max - job.restarts_used;
-    });
+    add_each(page, jobs, "muster_job_restarts_left", "Restarts that are left of --max-restarts.",
+             [](const auto& job) { return job.restarts_left; });
 }
 
 void add_checkpoints(MetricsPage& page, const Jobs& jobs) {

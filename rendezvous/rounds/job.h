@@ -141,6 +141,8 @@ class Job {
     [[nodiscard]] bool indexes_agree() const;
     [[nodiscard]] const SealedRound& round() const { return round_; }
     [[nodiscard]] std::uint32_t restarts_used() const { return restarts_used_; }
+    /// With a window, those before it do not count.
+    [[nodiscard]] std::uint32_t restarts_left(Instant now) const;
     [[nodiscard]] const std::optional<native::JobEnded>& ending() const { return ending_; }
     [[nodiscard]] std::string waiting_for(Instant now) const;
     /// The last step of the slowest rank in the round. -1: not all ranks have reported one.

@@ -61,6 +61,15 @@ bool Job::budget_spent() {
     return charged_at_.size() >= terms_.restarts_max;
 }
 
+std::uint32_t Job::restarts_left(Instant now) const {
+    const Duration window = std::chrono::milliseconds(terms_.restarts_window_ms);
+    const auto counts = [&](Instant charged) { return charged + window > now; };
+    const auto used = window == Duration::zero()
+                          ? restarts_used_
+                          : static_cast<std::uint32_t>(std::ranges::count_if(charged_at_, counts));
+    return terms_.restarts_max - std::min(terms_.restarts_max, used);
+}
+
 bool Job::is_final_failure() const {
     return !round_.failures.empty() && is_final(round_.failures.first_cause(config_.victim_window));
 }

@@ -23,6 +23,7 @@ JobSummary summary_of(const Job& job, Instant now) {
                        .nodes_max = job.terms().nodes_max,
                        .restarts_used = job.restarts_used(),
                        .restarts_max = job.terms().restarts_max,
+                       .restarts_left = job.restarts_left(now),
                        .round = job.round().number,
                        .step = job.slowest_step(),
                        .checkpoint_step = job.checkpoint_step(),

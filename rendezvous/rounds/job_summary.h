@@ -29,6 +29,7 @@ struct JobSummary {
     std::uint32_t nodes_max = 0;
     std::uint32_t restarts_used = 0;
     std::uint32_t restarts_max = 0;
+    std::uint32_t restarts_left = 0;
     Round round = no_round;             ///< The last one.
     std::int64_t step = -1;             ///< Of the slowest rank. -1: unknown.
     std::int64_t checkpoint_step = -1;  ///< Of the last round's end. -1: unknown.

@@ -15,8 +15,8 @@ JobSummary job(std::string id) {
     JobSummary job{
         .id = std::move(id), .phase = "running", .nodes = {{"running", 2}}, .ranks = {}, .time = {}, .counters = {}};
     job.nodes_max = 4;
-    job.restarts_max = 3;
     job.restarts_used = 1;
+    job.restarts_left = 2;
     job.time.buckets[static_cast<std::size_t>(TimeBucket::stepping)] = 90s;
     job.time.wall_clock = 100s;
     job.time.rank_seconds[static_cast<std::size_t>(TimeBucket::stepping)] = 720;

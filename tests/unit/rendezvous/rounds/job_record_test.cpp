@@ -319,6 +319,33 @@ TEST_CASE("a window counts from the failure, also where another daemon goes on b
     CHECK_FALSE(later.heard<native::RoundEnded>()->final);  // 11 s after it
 }
 
+TEST_CASE("restarts that the window no longer covers are left again, also to the next daemon") {
+    auto join = join_of(1, 2);
+    join.terms.restarts_window_ms = 10'000;
+    Conversation first(500s);
+    first.connect(1, "n1", 1);
+    first.say(1, join);
+    const auto left = [](const Conversation& talk) { return talk.server.summaries(talk.now).at(0).restarts_left; };
+    CHECK(left(first) == 2);
+    Failure failure;
+    failure.host = "n1";
+    failure.rank = 0;
+    first.say(1, native::WorkersFailed{0, {failure}});
+    first.say(1, native::RoundReport{0, {}, 0});
+    join.last_round = 0;
+    first.say(1, join);
+    CHECK(left(first) == 1);
+    first.now += 9s;
+    CHECK(left(first) == 1);
+    Conversation next(508s, first.kept());  // eight seconds after the failure by the wall clock
+    CHECK(left(next) == 1);
+    next.now += 3s;
+    CHECK(left(next) == 2);
+    first.now += 2s;
+    CHECK(left(first) == 2);
+    CHECK(first.server.summaries(first.now).at(0).restarts_used == 1);
+}
+
 TEST_CASE("a node that was told to leave is told so again by the next daemon") {
     Conversation first(0s);
     first.connect(1, "n1", 1);
