@@ -160,11 +160,14 @@ Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
     if (is_same) return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = {}};
     const auto draft = MUSTER_TRY(write_draft(path, secret.text));
     const auto old = exists(path) ? cat(path, ".old") : std::string();
-    // At no moment is there none: a launch would make another one.
+    // At no moment is there none: a launch would make another one. But for file systems without links.
     if (!old.empty()) ::unlink(old.c_str());
-    if ((!old.empty() && ::link(path.c_str(), old.c_str()) != 0) || ::rename(draft.c_str(), path.c_str()) != 0) {
+    const bool is_kept =
+        old.empty() || ::link(path.c_str(), old.c_str()) == 0 || ::rename(path.c_str(), old.c_str()) == 0;
+    if (!is_kept || ::rename(draft.c_str(), path.c_str()) != 0) {
         const int number = errno;
         ::unlink(draft.c_str());
+        if (!old.empty() && !exists(path)) ::rename(old.c_str(), path.c_str());
         return error_from_errno(number, cat("replace ", path));
     }
     return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = old};

@@ -291,6 +291,24 @@ TEST_CASE("a key from another node replaces the own one, which is kept beside it
     CHECK(std::distance(std::filesystem::directory_iterator(folder / "home/.muster"), {}) == 2);
 }
 
+TEST_CASE("a key from another node replaces the own one in a home directory without hard links, too") {
+    const test::ScratchFolder folder;
+    const auto here = variables({{"HOME", folder.string()}});
+    const auto path = folder / ".muster/key";
+    const auto child = test::fork_with_test();
+    if (child == 0) {
+        const bool is_set = forbid_links() && set_own_key(here, std::string(long_enough)) &&
+                            set_own_key(here, "another key of the same user");
+        ::_exit(is_set ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(find_secret(here)->text == "another key of the same user");
+    CHECK(find_secret(variables({{"MUSTER_SECRET_FILE", path + ".old"}}))->text == long_enough);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder / ".muster"), {}) == 2);
+}
+
 TEST_CASE("a daemon accepts the file beside the secret's, which is being replaced") {
     const test::ScratchFolder folder;
     const auto path = folder / "secret";
