@@ -99,6 +99,8 @@ Instant ServiceReport::turn(Instant now) {
     if (checks) check_at_ = now + 1s;
     if (status != sent_) lines += cat("STATUS=", status, "\n");
     const bool received = lines.empty() || notify(lines, Duration::zero());
+    // A watchdog that misses one feed must not wait for the next one: it is late by then.
+    if (!received) feed_at_ = std::min(feed_at_, now + 1s);
     if (received && checks) {
         ready_ = true;
         sent_ = std::move(status);

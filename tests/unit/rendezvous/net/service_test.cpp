@@ -74,6 +74,21 @@ TEST_CASE("only a loop that turns is ready, feeds the watchdog and has a status"
     CHECK(manager.hear() == "STOPPING=1");
 }
 
+TEST_CASE("what a full queue of the manager refuses is said again after a second, the watchdog's feed too") {
+    test::DatagramSocket manager;
+    EventLoop loop;
+    ServiceReport report(loop, {.notify_socket = manager.path(), .watchdog = 60s, .listens = {}, .state_directory = {}},
+                         [] { return std::string("serving"); });
+    const auto now = std::chrono::steady_clock::now();
+    while (notify_service_manager(manager.path(), "X=1", Duration::zero())) {
+    }
+    CHECK(report.turn(now) == now + 1s);
+    while (!manager.hear(MSG_DONTWAIT).empty()) {
+    }
+    CHECK(report.turn(now + 1s) == now + 31s);
+    CHECK(manager.hear() == "READY=1\nWATCHDOG=1\nSTATUS=serving\n");
+}
+
 TEST_CASE("a listening socket is taken over with its queue, anything else is refused and stays open") {
     int pair[2];
     REQUIRE(::pipe(pair) == 0);
