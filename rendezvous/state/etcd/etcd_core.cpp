@@ -12,7 +12,7 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr Duration answer_timeout = 1s;
-constexpr std::int64_t page_keys = 200;
+constexpr std::int64_t page_keys_max = 200;
 
 }  // namespace
 
@@ -106,8 +106,10 @@ void EtcdCore::ask(Kind kind, EtcdRequest request, Duration timeout, Instant now
 
 void EtcdCore::failed(Kind kind, const Question& question, const Error& error, Instant now) {
     errand(kind).not_before = now + config_.retry_interval;
-    // The revision may have been compacted: start again.
+    // The revision may have been compacted: start again. Or the page was too large for one answer or its time: records
+    // of failures may have a megabyte each.
     if (kind == Kind::load) {
+        page_keys_ = std::max<std::int64_t>(page_keys_ / 4, 1);
         load_from_ = config_.prefix;
         load_revision_ = 0;
         pages_.clear();
@@ -226,7 +228,7 @@ void EtcdCore::settle_campaign(Instant now) {
 void EtcdCore::settle_load(Instant now) {
     const auto& errand = this->errand(Kind::load);
     if (role_ != Role::loads || !may_ask() || errand.open || now < errand.not_before) return;
-    ask(Kind::load, ReadKeys{load_from_, range_end(config_.prefix), page_keys, load_revision_}, answer_timeout, now);
+    ask(Kind::load, ReadKeys{load_from_, range_end(config_.prefix), page_keys_, load_revision_}, answer_timeout, now);
 }
 
 Instant EtcdCore::deadline() const {
@@ -282,6 +284,7 @@ void EtcdCore::on_campaign(const TransactionReply& told, Instant now) {
 void EtcdCore::won(std::int64_t fence) {
     role_ = Role::loads;
     fence_ = fence;
+    page_keys_ = page_keys_max;
     load_from_ = config_.prefix;
     load_revision_ = 0;
     pages_.clear();

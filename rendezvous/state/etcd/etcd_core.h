@@ -174,7 +174,8 @@ class EtcdCore {
     std::optional<std::string> known_leader_;
 
     std::int64_t fence_ = 0;
-    std::string load_from_;  ///< first key of the next page
+    std::int64_t page_keys_ = 0;  ///< fewer after each failure
+    std::string load_from_;       ///< first key of the next page
     std::int64_t load_revision_ = 0;
     std::vector<EtcdKeyValue> pages_;
 

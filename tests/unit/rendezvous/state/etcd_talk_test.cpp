@@ -227,6 +227,21 @@ TEST_CASE("a new leader tells which records of other versions it leaves alone, a
                                         "/ alone")) != std::string::npos);
 }
 
+TEST_CASE("a new leader reads records that are too large for one answer in smaller pages") {
+    test::SimulatedEtcd etcd;
+    Talk first(candidate("a:1"), &etcd);
+    first.pass(1s);
+    for (std::uint64_t number = 1; number <= 100; ++number)
+        first.take(first.core.write(number, {{cat("job/", number), std::string(1'000, 'x')}}, first.now));
+    REQUIRE(first.kept == 100);
+    first.take(first.core.resign(first.now));
+    etcd.answer_bytes_max = 20'000;  // of a dozen records
+    Talk next(candidate("b:1"), &etcd);
+    next.pass(1s);
+    CHECK(next.led == 1);
+    CHECK(next.records.size() == 100);
+}
+
 TEST_CASE("a state that is of no use is set aside for people, and no leader reads it again") {
     test::SimulatedEtcd etcd;
     Talk talk(candidate("a:1"), &etcd);

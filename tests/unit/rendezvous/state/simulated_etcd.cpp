@@ -116,7 +116,9 @@ SimulatedEtcd::Response SimulatedEtcd::call(const std::string& path, const std::
     if (path == "/v3/kv/range") {
         auto answer = read(body);
         answer["header"] = header();
-        return {200, answer.dump()};
+        auto text = answer.dump();
+        if (text.size() > answer_bytes_max) return {504, "too late"};
+        return {200, std::move(text)};
     }
     if (path == "/v3/kv/txn") return transact(body, now);
     return {404, "Not Found"};

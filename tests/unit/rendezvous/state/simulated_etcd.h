@@ -29,6 +29,8 @@ class SimulatedEtcd {
     void prolong_leases(Instant now);
     /// Its NOSPACE alarm: no leases and no transactions that write.
     bool is_full = false;
+    /// Longer answers to reads come too late.
+    std::size_t answer_bytes_max = SIZE_MAX;
     void expire(Instant now);
 
     /// Of a key, "" where there is none.
