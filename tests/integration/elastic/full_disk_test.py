@@ -82,6 +82,7 @@ class FullDisk(unittest.TestCase):
         self.ballast.unlink()
         self.job.expect_exit(node, 0)
         self.goes_well()
+        self.says(self.musterd, "is open now")  # a thread writes it
         said = self.musterd.err.read_text()
         self.assertEqual(said.count("no job is served until the state can be opened"), 1, said)
         self.assertEqual(said.count("is open now"), 1, said)
