@@ -463,7 +463,7 @@ class WarmWorkers(unittest.TestCase):
             self.restart(job, launcher)
             for rank in (0, 1):
                 self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {}, job.story())
-            self.assertTrue("OMP_NUM_THREADS is changed before json is imported" in err(launcher) or was_late(launcher))
+            wait_for("word of the change", lambda: "OMP_NUM_THREADS is changed before json is imported" in err(launcher) or was_late(launcher))
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
