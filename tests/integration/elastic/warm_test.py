@@ -282,10 +282,10 @@ class WarmWorkers(unittest.TestCase):
         for victim in ("launcher", "guardian"):
             with self.subTest(victim=victim), Job() as job:
                 launcher = start(job)
-                facts(job, 0, 0)
+                guardian = facts(job, 0, 0)["ppid"]
                 ready = wait_ready(job, launcher, 2)
                 groups = [group for pid in ready for group in control_groups(pid)]
-                pid = launcher.pid if victim == "launcher" else guardians(job)[0]
+                pid = launcher.pid if victim == "launcher" else guardian
                 os.kill(pid, signal.SIGKILL)
                 wait_for("end of the standby processes", lambda: not set(ready) & set(job.processes()))
                 if victim == "guardian":
