@@ -75,6 +75,7 @@ class Limits(unittest.TestCase):
         group = root / f"muster-limits-{uuid.uuid4().hex[:8]}"
         group.mkdir()
         self.addCleanup(group.rmdir)
+        self.addCleanup(wait_for, "empty control group", lambda: not (group / "cgroup.procs").read_text())
         with Job() as job:
             def before(limit):
                 (group / "pids.max").write_text(str(limit))
