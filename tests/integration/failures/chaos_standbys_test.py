@@ -64,7 +64,7 @@ class ChaosStandbys(unittest.TestCase):
             stopped, killed = (int(one.removeprefix("pid ")) for one in said)
             self.assertEqual({stopped, killed} & workers, set())
             job.until("the end of a standby process", lambda: state(killed) == "gone", 20)
-            self.assertEqual(state(stopped), "T" if stopped != killed else "gone")
+            job.until("a stopped standby process", lambda: state(stopped) == ("T" if stopped != killed else "gone"), 20)
             self.assertEqual(pids_of(job, job.workers), workers)
 
 
