@@ -102,7 +102,8 @@ class Uninvited(unittest.TestCase):
         def attack(job, join):
             for words in probes.resume, probes.boast:
                 for terms in (), (join,):
-                    answer = probes.ask("127.0.0.1", job.port, words(job.id, *terms))
+                    # A busy daemon may say nothing for as long as ask() waits.
+                    answer = wait_for("an answer", lambda: probes.ask("127.0.0.1", job.port, words(job.id, *terms)))
                     self.assertIn(probes.REFUSED, [kind for kind, _ in frames(answer)], (words, answer))
             probes.ask("127.0.0.1", job.port, probes.hello(job.id) + probes.frame("Ping") * 20_000)
         self.run_beside(attack)
