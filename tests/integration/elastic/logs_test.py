@@ -134,9 +134,9 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
     return result;
 }
 """
-    # Each line is written 2 s after the one before it, by ranks that take turns.
+    # Each line is written 2 s after the one before it is in a file, by ranks that take turns. The test begins each turn.
     IN_TURNS = ('for turn in 0 1 2 3; do while ! test -e "$READY.$turn"; do sleep 0.01; done; '
-                'if test $((turn % 2)) = $RANK; then sleep 2; echo "turn $turn"; touch "$READY.$((turn + 1))"; fi; done; exec sleep 600')
+                'if test $((turn % 2)) = $RANK; then sleep 2; echo "turn $turn"; fi; done; exec sleep 600')
 
     def test_clocks_that_are_wrong_by_an_hour_do_not_change_the_order(self):
         # LD_PRELOAD takes no path with a space, which the job's folder has.
@@ -148,8 +148,9 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
                 job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
                           "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"logs {ahead}", "-r", 3,
                           "--no-python", "sh", "-c", self.IN_TURNS, READY=str(job.directory / "turn"), LD_PRELOAD=str(library), CLOCK_AHEAD_S=str(ahead))
-            (job.directory / "turn.0").touch()
-            wait_for_lines(job, r"turn \d\n", 4)
+            for turn in range(4):
+                (job.directory / f"turn.{turn}").touch()
+                wait_for_lines(job, r"turn \d\n", turn + 1)
             shown = of_job(job, "--all")
             self.assertEqual([line.split(": ")[1] for line in shown.stdout.splitlines()], [f"turn {turn}" for turn in range(4)], shown.stderr)
             # By the files alone the order is that of the wrong clocks.
