@@ -1,5 +1,6 @@
 """What the tests of muster logs share."""
 import contextlib
+import datetime
 import http.server
 import json
 import os
@@ -109,3 +110,9 @@ def wait_for_lines(job, pattern, count):
     """So many lines of workers are in files: the launcher writes there what it reads from them."""
     wait_for(f"{count} lines in files", lambda: sum(len(re.findall(pattern, file.read_text())) for file in job.directory.rglob("std*.log")) == count,
              deadline=120)
+
+
+def late_ones(lines):
+    """Of lines with their times: how many came a second or more after the one before. A fold shows these again."""
+    times = [datetime.datetime.strptime(line.removeprefix("~").split()[0], "%H:%M:%S.%f") for line in lines]
+    return sum((after - before).total_seconds() >= 1 for before, after in zip(times, times[1:]))

@@ -7,6 +7,7 @@ import subprocess
 import unittest
 
 from job import BIN, NOBODY, Job, wait_for, without_times
+from log_views import late_ones
 
 
 @contextlib.contextmanager
@@ -93,8 +94,10 @@ class Workers(unittest.TestCase):
             self.assertEqual(sorted(every[:-4]),
                              sorted(line for rank in range(4) for line in (f"[{rank}]: I am {rank}", f"[{rank}]: loading")))
             folded = shown("--stream", "out", "--rank", "0-2", "--round=last")
-            self.assertEqual(sum(line.endswith("]: loading") for line in folded), 1, folded)
-            self.assertRegex("\n".join(folded), r"\[same from all 3 ranks\]")
+            late = late_ones(shown("--stream", "out", "--rank", "0-2", "-i", "loading", "--times"))  # of a busy machine
+            self.assertEqual(sum(line.endswith("]: loading") for line in folded), 1 + late, folded)
+            if late == 0:
+                self.assertRegex("\n".join(folded), r"\[same from all 3 ranks\]")
             self.assertEqual(shown("-n", 1), ["[3]: last of 3"])
             with open("/dev/full", "w") as full:
                 run = subprocess.run([BIN / "muster", "logs", logs], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
