@@ -15,14 +15,14 @@ import urllib.request
 from job import BIN, tcp_sockets, wait_for
 
 
-def logs(job, *words):
-    return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=120, env=job.environment())
+def logs(job, *words, **extra):
+    return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=120, env=job.environment(**extra))
 
 
-def of_job(job, *words):
+def of_job(job, *words, **extra):
     """Of the running job, as its daemon names its nodes. Asks up to five times where an answer of a busy machine was late."""
     for left in range(4, -1, -1):
-        shown = logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", *words)
+        shown = logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", *words, **extra)
         is_late = re.search("no answer within|does not answer within|the deadline passed", shown.stderr) or re.search("(?m)^~", shown.stdout)
         if not is_late or left == 0:
             return shown

@@ -306,11 +306,10 @@ os._exit(3)
             for node in range(2):
                 self.start_node(job, "--log-dir", job.directory / "logs", "-r", 3, MUSTER_KEY=key)
             wait_for_lines(job, "everybody\n", 4)
-            of_job = [BIN / "muster", "logs", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}"]
-            command = [*of_job, "--all", "-i", "hello"]
-            shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=key))
+            hello = ("--all", "-i", "hello")
+            shown = of_job(job, *hello, MUSTER_KEY=key)
             self.assertEqual(len(shown.stdout.splitlines()), 4, shown.stderr)
-            stacks = subprocess.run([*of_job, "--stacks"], capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=key))
+            stacks = of_job(job, "--stacks", MUSTER_KEY=key)
             self.assertEqual(ranks_with_stacks(stacks), {0, 1, 2, 3}, stacks.stderr)
             page = f"http://127.0.0.1:{agents(job)['nodes'][0]['port']}/stacks?job={job.id}"
             with urllib.request.urlopen(page, timeout=60) as answer:  # the agent's own user
@@ -321,7 +320,7 @@ os._exit(3)
                                           capture_output=True, text=True, timeout=60)
                 self.assertTrue(stranger.stdout.startswith("HTTP/1.1 403 "), stranger)
                 self.assertNotIn("rank ", stranger.stdout)
-            refused = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=other))
+            refused = of_job(job, *hello, MUSTER_KEY=other)
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
             self.assertEqual(refused.stderr.count("it has another key of the job; give the same secret to this command"), 2)
 
