@@ -48,7 +48,8 @@ for _ in range(25):
 lost()
 """
 # Each rank on a node of its own: rank 1 does not come to the last one, and is neither stopped nor beside the one that waits.
-AWAY = """import array, time, muster
+# The others begin it when rank 1 has done its last step, so that none of them waits for longer than it has done nothing.
+AWAY = """import array, os, time, muster
 with muster.Context(operation_timeout=6.5) as context:
     for step in range(30):
         if step == 29 and context.rank == 1:
@@ -56,6 +57,10 @@ with muster.Context(operation_timeout=6.5) as context:
         context.world.all_reduce(array.array("f", [1]))
         time.sleep(0.05)
         muster.progress(step)
+        if step == 28 and context.rank == 1:
+            open("away", "w").close()
+        while step == 28 and not os.path.exists("away"):
+            time.sleep(0.01)
 """
 # The same, and the operation's own deadline is the default, which is minutes away.
 FAR = AWAY.replace("operation_timeout=6.5", "")
