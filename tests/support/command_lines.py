@@ -27,9 +27,9 @@ class CommandLines:
 
     def look(self):
         while not self.over.wait(0.002):
-            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            for process in pathlib.Path("/proc").glob("[0-9]*"):  # below one that is just going, glob() raises
                 try:
-                    line = path.read_bytes()
+                    line = (process / "cmdline").read_bytes()
                 except OSError:
                     continue  # it has gone meanwhile
                 self.unseen.discard(line.partition(b"\0")[0].rpartition(b"/")[2].decode(errors="replace"))

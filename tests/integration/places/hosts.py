@@ -108,10 +108,10 @@ def wait_for(what, reached, limit=60):
 def processes_with(mark):
     """The pids of processes that have `mark` in their environment."""
     found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+    for process in pathlib.Path("/proc").glob("[0-9]*"):  # below one that is just going, glob() raises
         try:
-            if mark.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
         except OSError:
             pass  # it has gone meanwhile
     return found
