@@ -163,7 +163,10 @@ std::optional<std::string> NcclStatusBoard::explain_end(int rank) const {
 
 Error NcclStatusBoard::cause_of(const Error& reported) const {
     if (reported.code != Errc::peer_closed || !group_.place) return reported;
-    const auto failure = group_.place->collect({failure_key()}, soon(cause_wait));
+    // With a parent it asks again and again. Else it would keep the store's connection to itself, and the thread that
+    // sees a peer's end could not tell it.
+    const auto others_turn = std::make_shared<ParentGroup>([] { return Result<void>(); }, group_.size);
+    const auto failure = group_.place->collect({failure_key()}, {soon(cause_wait), others_turn});
     return failure ? Error{Errc::peer_closed, cat(here(), ": ", failure->front())} : reported;
 }
 

@@ -1,7 +1,9 @@
 // What ranks over NCCL find out about each other through the store, turn by turn.
 #include "worker_runtime/nccl/nccl_status_board.h"
 
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "muster/operation.h"
 #include "rendezvous/base/text/text.h"
@@ -18,8 +20,10 @@ class CountingPlace final : public MeetingPlace {
         values_[std::string(key)] = value;
         return {};
     }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait&) override {
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override {
         ++questions;
+        // The round's store has one connection: a wait without a parent keeps it until its end.
+        if (wait.parent && meanwhile) std::exchange(meanwhile, nullptr)();
         std::vector<std::string> found;
         for (const auto& key : keys) {
             const auto at = values_.find(key);
@@ -29,6 +33,7 @@ class CountingPlace final : public MeetingPlace {
         return found;
     }
     int questions = 0;
+    std::function<void()> meanwhile;  ///< what another thread does during a wait, if it can
 
   private:
     std::map<std::string, std::string> values_;
@@ -95,6 +100,14 @@ TEST_CASE("a rank that differs from one that says nothing more tells it by itsel
     CHECK(text ==
           "communicator world, rank 0 (pid 100 on gpu07): ranks differ in an operation from 2 to 2: rank 0 (pid 100 on "
           "gpu07) and rank 1 (pid 101 on gpu07) did not run the same");
+}
+
+TEST_CASE("a rank that waits for the cause of a lost connection lets its thread tell it that sees a peer's end") {
+    Pair pair;
+    pair.place->meanwhile = [&pair] { pair.news[0]->publish_failure(pair.news[0]->explain_end(1).value()); };
+    CHECK(pair.news[0]->cause_of({Errc::peer_closed, "NCCL reports a network error"}).context ==
+          "communicator world, rank 0 (pid 100 on gpu07): rank 0 (pid 100 on gpu07) says: rank 1 (pid 101 on gpu07) "
+          "died");
 }
 
 }  // namespace muster::runtime
