@@ -22,7 +22,10 @@ Result<NcclTransport::Channel*> NcclTransport::channel(int from, int to, const N
         MUSTER_TRY(nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr));
         MUSTER_TRY(group_.place->publish(key, text_of(id, group_.security, key), wait.terms.deadline));
     } else {
-        auto found = group_.place->collect({key}, wait.terms.deadline);
+        // With a parent it asks again and again: the store's connection serves others between, and a failure ends it.
+        const auto itself = std::make_shared<ParentGroup>(
+            [this, began = std::chrono::steady_clock::now()] { return check_alive(began); }, group_.size);
+        auto found = group_.place->collect({key}, {wait.terms.deadline, itself});
         if (!found) return found.error().code == Errc::timed_out ? wait.late() : found.error();
         id = MUSTER_TRY(id_of(found->front(), group_.security, key));
     }

@@ -317,6 +317,21 @@ TEST_CASE("a rank that is killed is named at once") {
     CHECK(std::chrono::steady_clock::now() - began < 50s);  // no deadline was waited for
 }
 
+TEST_CASE("a receive from a rank that is killed before its first send ends at once too") {
+    const auto began = std::chrono::steady_clock::now();
+    CHECK(run_nccl_ranks(
+              2,
+              [](Communicator& world, int rank) -> std::string {
+                  auto done = sum(world);
+                  if (rank == 1) ::raise(SIGKILL);
+                  std::vector<std::int64_t> in(1);
+                  if (done) done = world.run(receive(buffer(std::span(in)), 1));
+                  return told(done, {"rank 1 (pid ", "died"});
+              },
+              [](int) { return NcclSetting{.timeout = 100s}; }, {1}) == "");
+    CHECK(std::chrono::steady_clock::now() - began < 50s);  // no deadline was waited for
+}
+
 TEST_CASE("a rank whose connections end some time before its process does is named too") {
     // With a GPU this takes long: its driver frees what the process had. Here rank 0's NCCL reports the connections.
     CHECK(run_nccl_ranks(
