@@ -223,7 +223,7 @@ void AgentChannel::read_some(int most) {
         auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
         if (!datagram && errno == EAGAIN) return;
         if (!datagram || datagram->bytes.empty()) return hang_up();
-        if (datagram->cut || !take(*std::move(datagram))) {
+        if (!take(*std::move(datagram))) {
             log(LogLevel::warning, "the worker at ", address_,
                 " violated the channel's protocol; its channel is closed");
             return hang_up();
@@ -233,12 +233,20 @@ void AgentChannel::read_some(int most) {
 
 bool AgentChannel::take(Datagram datagram) {
     const auto message = local::decode(datagram.bytes, local::Sender::worker);
-    if (message.has_error()) return message.error().code == Errc::unsupported;
-    if (const auto* give = std::get_if<local::Give>(&message.value())) {
-        if (datagram.descriptors.empty()) return false;
+    if (message.has_error()) return message.error().code == Errc::unsupported && !datagram.cut;
+    const auto* give = std::get_if<local::Give>(&message.value());
+    const bool brings = give != nullptr || std::holds_alternative<local::Steps>(message.value());
+    if (brings && datagram.descriptors.empty()) {
+        // Cut: the worker did send it, and this process had no room for it.
+        if (datagram.cut)
+            log(LogLevel::warning, "the agent has too many open files to keep what the worker at ", address_,
+                " gave it (", local::name(message.value()), "), which is lost; raise the limit (ulimit -n)");
+        return datagram.cut;
+    }
+    if (datagram.cut) return false;
+    if (give != nullptr) {
         keep(*give, std::move(datagram.descriptors.front()));
-    } else if (std::holds_alternative<local::Steps>(message.value())) {
-        if (datagram.descriptors.empty()) return false;
+    } else if (brings) {
         step_record_ = std::move(datagram.descriptors.front());
     }
     // Both come first, on connections of their own.

@@ -13,6 +13,28 @@
 using namespace muster;
 using namespace muster::agent;
 
+namespace {
+
+/// While it lives, this process can open nothing more.
+class NoFreeDescriptor {
+  public:
+    NoFreeDescriptor() {
+        const int lowest = ::dup(0);
+        ::close(lowest);
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        rlimit tight = before_;
+        tight.rlim_cur = static_cast<rlim_t>(lowest);
+        ::setrlimit(RLIMIT_NOFILE, &tight);
+    }
+    ~NoFreeDescriptor() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    NoFreeDescriptor& operator=(NoFreeDescriptor&&) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+}  // namespace
+
 TEST_CASE("what a worker tells about itself is known to its agent") {
     ChannelRig rig;
     Worker worker(*rig.channel);
@@ -125,16 +147,10 @@ TEST_CASE("a second connection is closed and the first one stays") {
 TEST_CASE("a worker that comes while there is no descriptor is taken in later, and the loop rests meanwhile") {
     ChannelRig rig;
     Worker worker(*rig.channel);
-    const int highest = ::dup(0);
-    ::close(highest);
-    rlimit before{};
-    ::getrlimit(RLIMIT_NOFILE, &before);
-    rlimit tight = before;
-    tight.rlim_cur = static_cast<rlim_t>(highest);
-    ::setrlimit(RLIMIT_NOFILE, &tight);
-    const auto handled = rig.loop.run_for(300ms);
-    ::setrlimit(RLIMIT_NOFILE, &before);
-    CHECK(handled < 20);
+    {
+        const NoFreeDescriptor full;
+        CHECK(rig.loop.run_for(300ms) < 20);
+    }
     CHECK_FALSE(rig.facts().connected);
     CHECK(rig.run_until([&] { return rig.facts().connected; }));
 }
@@ -253,6 +269,22 @@ TEST_CASE("a gift without its memory breaks the rules") {
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     worker.say(local::Give{local::HandoverKind::snapshot, 7});
     CHECK(rig.run_until([&] { return !rig.facts().connected; }));
+}
+
+TEST_CASE("a gift that comes while there is no descriptor is lost, and the channel stays") {
+    ChannelRig rig;
+    const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+    Worker worker(*rig.channel);
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    worker.give({local::HandoverKind::snapshot, 7, 1}, memory.get());
+    {
+        const NoFreeDescriptor full;
+        rig.channel->catch_up();
+    }
+    CHECK(rig.facts().connected);
+    CHECK(rig.facts().snapshot_step == -1);
+    worker.give({local::HandoverKind::snapshot, 7, 2}, memory.get());
+    CHECK(rig.run_until([&] { return rig.facts().snapshot_step == 2; }));
 }
 
 TEST_CASE("a closed channel is gone for its worker at once") {
