@@ -24,7 +24,10 @@ std::size_t input_bytes(const Operation& operation, int world) {
 }
 
 BucketPipeline::~BucketPipeline() {
-    for (auto& flight : flights_) (void)flight.work.wait();
+    for (auto& flight : flights_) {
+        for (auto& work : flight.earlier) (void)work.wait();
+        (void)flight.work.wait();
+    }
     (void)beside_.wait();
 }
 
