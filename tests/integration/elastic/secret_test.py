@@ -486,7 +486,7 @@ class Secret(unittest.TestCase):
                                 ({"MUSTER_SECRET_FILE": str(job.directory / "none")}, "No such file")):
                 node = job.node(*FAST, **extra)
                 job.expect_exit(node, 78)
-                self.assertIn("MUSTER_SECRET_FILE: ", node.err.read_text())
+                self.assertIn("MUSTER_SECRET_FILE", node.err.read_text())
                 self.assertIn(says, node.err.read_text())
                 daemon = job.spawn("musterd", "--port", "0", **extra)
                 job.expect_exit(daemon, 78)
