@@ -29,7 +29,8 @@ struct SpawnTerms {
         ::posix_spawnattr_init(&attributes);
         sigset_t blocked, all;
         ::sigemptyset(&blocked);
-        ::sigaddset(&blocked, SIGTTOU);  // `stty tostop` would stop one that writes to the terminal
+        // It is in the terminal's background: a read of that fails, and `stty tostop` does not stop one that writes.
+        for (const int stop : {SIGTTIN, SIGTTOU}) ::sigaddset(&blocked, stop);
         ::sigfillset(&all);
         ::posix_spawnattr_setsigmask(&attributes, &blocked);
         ::posix_spawnattr_setsigdefault(&attributes, &all);

@@ -96,6 +96,15 @@ TEST_CASE("a program has this process's environment, without the variables that 
     CHECK(told.find("of the agent") == std::string::npos);
 }
 
+TEST_CASE("no use of the terminal in whose background it runs stops a program") {
+    boost::asio::io_context loop;
+    SideRuns runs(loop);
+    std::string told;
+    runs.start({"grep", "SigBlk", "/proc/self/status"}, 60s, [&](std::string text) { told = std::move(text); });
+    loop.run_for(60s);
+    CHECK(told == "SigBlk:\t0000000000300000\n");  // SIGTTIN and SIGTTOU
+}
+
 TEST_CASE("of one that does not end the beginning counts, and it is killed") {
     const test::ScratchFolder folder;
     const auto pid_file = folder / "pid";
