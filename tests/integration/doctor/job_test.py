@@ -178,7 +178,7 @@ class Preflight(unittest.TestCase):
             doctor = ("doctor", "--level", 3, "--skip", "names,network,system,pci,kernel-log,disks,settings")
             launch = ("--preflight=full", "--no-python", "/bin/true")
             for words, end_by in ((doctor, lambda stop: -stop), (launch, lambda stop: 128 + stop)):
-                for stop in (signal.SIGTERM, signal.SIGINT):
+                for stop in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
                     begun.unlink(missing_ok=True)
                     process = job.spawn("muster", *words, **looks)
                     wait_for("dcgmi", begun.exists)
