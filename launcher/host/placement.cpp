@@ -1,14 +1,12 @@
 #include "launcher/host/placement.h"
 
-#include <boost/asio/io_context.hpp>
-
 #include "agent/probes/gpus/gpu_driver.h"
 #include "agent/process/side_process.h"
-#include "agent/process/side_runs.h"
 #include "agent/supervision/topology_text.h"
 #include "launcher/config/option_values.h"
 #include "launcher/host/cgroup_quota.h"
 #include "launcher/host/gpu_count.h"
+#include "launcher/host/program_output.h"
 #include "rendezvous/base/kernel/first_line.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/number_ranges.h"
@@ -23,14 +21,8 @@ using namespace std::chrono_literals;
 constexpr Duration topology_limit = 10s;  // machines with 1000 CPUs take 1 s
 
 Result<agent::Topology> ask_for_topology() {
-    boost::asio::io_context loop;
-    agent::SideRuns runs(loop);
-    std::string said;
-    runs.start({agent::side_program("muster-topology")}, topology_limit,
-               [&said](std::string output) { said = std::move(output); });
-    // Until it is reaped; a process that hangs in the kernel does not end when it is killed.
-    loop.run_for(topology_limit + 1s);
-    return agent::read_topology(said);
+    const auto said = program_output({agent::side_program("muster-topology")}, topology_limit, [] { return false; });
+    return agent::read_topology(said.value_or(std::string()));
 }
 
 /// The GPUs that CUDA shows to this process. Empty without a driver.
