@@ -221,7 +221,6 @@ bool JobLogs::read(const Sink& sink, Duration turn) {
     if (!show(sink)) return false;
     const auto until = std::min(order_.due(), std::chrono::steady_clock::now() + turn);
     if (io_.run_one_until(until) > 0) io_.poll();
-    io_.restart();
     if (!show(sink)) return false;
     if (!request_.follow) return true;
     const auto now_ns = agent::log_time_ns();

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <map>
@@ -105,6 +106,8 @@ class JobLogs {
     const std::vector<Way> ways_;
     const Trouble trouble_;
     boost::asio::io_context io_{1};
+    /// read() waits its turn also while no node is connected, as between two rounds.
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> awake_{io_.get_executor()};
     rendezvous::Resolver resolver_{io_};
     LogOrder order_;
     LogShow show_;

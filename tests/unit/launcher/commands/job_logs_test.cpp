@@ -38,3 +38,15 @@ TEST_CASE("nodes that are gone are forgotten, and those that wait for a round ar
     logs.meet({.round = {}, .waiting_nodes = {"0"}, .agents = {}});
     CHECK(logs.cut_off_count() == 1);
 }
+
+TEST_CASE("a read waits its turn also while no node is connected") {
+    LogRequest request;
+    request.follow = true;
+    JobLogs logs(request, {std::nullopt}, [](const std::string&) {});
+    logs.meet({.round = {}, .waiting_nodes = {"0"}, .agents = {}});
+    for (int turn = 0; turn < 2; ++turn) {
+        const auto began = std::chrono::steady_clock::now();
+        CHECK(logs.read([](std::string_view) { return true; }, 50ms));
+        CHECK(std::chrono::steady_clock::now() - began >= 50ms);
+    }
+}
