@@ -13,6 +13,16 @@ namespace {
 
 constexpr std::size_t page_bytes_max = std::size_t{64} << 20;
 
+/// In clear text a connection that breaks looks like the end of an answer.
+bool has_whole_body(std::string_view head, std::size_t body_bytes) {
+    constexpr std::string_view length = "\r\nContent-Length: ";
+    const auto at = head.find(length);
+    if (at == std::string_view::npos) return true;
+    const auto value = head.substr(at + length.size());
+    std::size_t bytes = 0;
+    return parse_number(value.substr(0, value.find('\r')), bytes) && bytes == body_bytes;
+}
+
 Result<HttpAnswer> parse(std::string answer) {
     constexpr std::string_view begin = "HTTP/1.1 ";
     const auto head_end = answer.find("\r\n\r\n");
@@ -24,6 +34,9 @@ Result<HttpAnswer> parse(std::string answer) {
         answer.find("\r\nServer: muster\r\n") > head_end ||
         !parse_number(std::string_view(answer).substr(begin.size(), 3), status))
         return Error{Errc::bad_frame, "its answer is not muster's; does another server own the port?"};
+    if (!has_whole_body(std::string_view(answer).substr(0, head_end), answer.size() - head_end - 4))
+        return Error{Errc::peer_closed,
+                     "it closed the connection in the middle of its answer; it may be about to end: try again"};
     return HttpAnswer{status, std::move(answer.erase(0, head_end + 4))};
 }
 

@@ -40,7 +40,7 @@ class Interruption {
 /// Asks each address in turn, the reachable first, until one answers or refuses: by `ways[first]`, then by the others
 /// in their order. Addresses of loopback are asked in clear text, because there the kernel tells who asks. Errors: of
 /// the connection; permission_denied, for the user: each way was refused; bad_frame: no HTTP answer of muster;
-/// limit_exceeded: a page of more than 64 MiB.
+/// peer_closed: a part of one; limit_exceeded: a page of more than 64 MiB.
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
                             const std::vector<Way>& ways, std::size_t first, Instant deadline,
                             Interruption* interruption = nullptr);

@@ -23,8 +23,9 @@ namespace {
 
 const ControlKey viewer_key{.identity = "viewer", .key = std::string(32, 'v')};
 const std::string answered = "HTTP/1.1 200 OK\r\nServer: muster\r\n\r\n{\"jobs\":[]}";
+const std::string begun = "HTTP/1.1 200 OK\r\nServer: muster\r\nContent-Length: 11\r\n\r\n{\"jobs\"";
 
-enum class Ending { with_its_word, cut, silent };
+enum class Ending { with_its_word, cut, in_the_middle, silent };
 
 constexpr Duration patience = 30s;
 
@@ -99,7 +100,8 @@ class PageServer {
             if (channel.state() == PskChannel::State::failed) return true;
         }
         if (!is_tls) {
-            (void)::send(peer, answered.data(), answered.size(), MSG_NOSIGNAL);
+            const auto& page = ending == Ending::in_the_middle ? begun : answered;
+            (void)::send(peer, page.data(), page.size(), MSG_NOSIGNAL);
             return true;
         }
         channel.write(answered);
@@ -142,6 +144,14 @@ TEST_CASE("a page in TLS is whole when the daemon has said that it is") {
     CHECK(cut.error().code == Errc::bad_frame);
     CHECK_THAT(cut.error().context, Catch::Contains("the connection was cut"));
     CHECK_THAT(cut.error().context, Catch::Contains(far));
+}
+
+TEST_CASE("a page in clear text that ends in its middle is none") {
+    PageServer server(Ending::in_the_middle);
+    const auto half = get({server.at("127.0.0.1")}, {std::nullopt});
+    REQUIRE_FALSE(half.has_value());
+    CHECK(half.error().code == Errc::peer_closed);
+    CHECK_THAT(half.error().context, Catch::Contains("in the middle of its answer"));
 }
 
 TEST_CASE("a daemon with another key is refused, and is told nothing") {
