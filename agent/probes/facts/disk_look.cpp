@@ -10,6 +10,7 @@
 #include "agent/probes/facts/fact_line.h"
 #include "agent/probes/facts/looks.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
@@ -29,7 +30,7 @@ std::string write_trouble(const std::string& path) {
     }
     if (!file.valid()) return std::strerror(errno);
     const bool is_written = write_whole(file.get(), std::string(size, 'm')) && ::fsync(file.get()) == 0;
-    return is_written ? std::string() : std::strerror(errno);
+    return is_written ? std::string() : errno_text(errno);
 }
 
 }  // namespace

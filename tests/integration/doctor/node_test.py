@@ -11,6 +11,7 @@ GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GP
 FAULTS = [
     ("shared-memory", "warning", "mount -t tmpfs -o size=64m none /dev/shm", "64 MiB (Docker's default)"),
     ("open-files", "warning", "ulimit -S -n 256", "256 (soft)"),
+    ("disk-write", "critical", "ulimit -f 512", "raise ulimit -f (RLIMIT_FSIZE)"),
     ("listen-backlog", "warning", "echo 128 > /proc/sys/net/core/somaxconn", "128"),
     ("tcp-abort-on-overflow", "warning", "echo 1 > /proc/sys/net/ipv4/tcp_abort_on_overflow", "1"),
     ("port-range", "warning", "echo 20000 60999 > /proc/sys/net/ipv4/ip_local_port_range", "20000 to 60999"),
