@@ -7,6 +7,7 @@
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
 #include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
@@ -55,8 +56,13 @@ StatusPoll::StatusPoll(const StatusSource& source, Duration interval, std::strin
     : source_(source),
       interval_(interval),
       target_(std::move(target)),
-      news_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { run(); }) {}
+      news_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    auto started = start_thread("muster-status", [this] { run(); });
+    if (started)
+        thread_ = *std::move(started);
+    else
+        tell(started.error());
+}
 
 StatusPoll::~StatusPoll() {
     {
@@ -65,7 +71,7 @@ StatusPoll::~StatusPoll() {
     }
     ended_.notify_one();
     interruption_.stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
 }
 
 void StatusPoll::set_interval(Duration interval) {
@@ -81,15 +87,19 @@ std::optional<Result<std::string>> StatusPoll::take() {
     return std::exchange(answer_, std::nullopt);
 }
 
+void StatusPoll::tell(Result<std::string> answer) {
+    answer_ = std::move(answer);
+    constexpr std::uint64_t one = 1;
+    const auto written = ::write(news_.get(), &one, sizeof one);
+    MUSTER_CHECK(written == sizeof one, "an event counter of news does not overflow");
+}
+
 void StatusPoll::run() {
     for (;;) {
         const auto asked_at = std::chrono::steady_clock::now();
         auto answer = source_.ask(polled_limit, target_, &interruption_);
         std::unique_lock lock(mutex_);
-        answer_ = std::move(answer);
-        constexpr std::uint64_t one = 1;
-        const auto written = ::write(news_.get(), &one, sizeof one);
-        MUSTER_CHECK(written == sizeof one, "an event counter of news does not overflow");
+        tell(std::move(answer));
         while (!is_ending_ && std::chrono::steady_clock::now() < asked_at + interval_)
             ended_.wait_until(lock, asked_at + interval_);
         if (is_ending_) return;

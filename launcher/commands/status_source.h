@@ -47,6 +47,7 @@ class StatusSource {
 /// Asks for the page again and again on a thread of its own, so that a daemon that does not answer stops no screen.
 class StatusPoll {
   public:
+    /// Where the system gives no thread, the only answer is that error.
     StatusPoll(const StatusSource& source, Duration interval, std::string target = "/status");
     /// Ends a question that waits for its answer. A look-up of the daemon's name, or of its reachable address, may
     /// delay it by 2 s.
@@ -62,6 +63,8 @@ class StatusPoll {
 
   private:
     void run();
+    /// With the mutex held, or without the thread.
+    void tell(Result<std::string> answer);
 
     const StatusSource& source_;
     Duration interval_;
@@ -72,7 +75,7 @@ class StatusPoll {
     std::condition_variable ended_;
     bool is_ending_ = false;
     std::optional<Result<std::string>> answer_;
-    std::thread thread_;  ///< Last: it uses the others.
+    std::thread thread_;  ///< It uses the others.
 };
 
 }  // namespace muster::launcher

@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from job import BIN, Job, wait_for
+from job import BIN, Job, as_user, wait_for
 from steps_test import WORKER
 from terminal import LEAVE, Screen
 
@@ -151,6 +151,16 @@ class Top(unittest.TestCase):
                 seen.expect("no answer from 127.0.0.1:")
                 seen.press(b"q")
                 seen.expect_whole(0)
+
+    @unittest.skipUnless(os.getuid() == 0 or os.environ.get("CI"), "needs root, which may become an unused user")
+    def test_a_limit_of_processes_is_named_and_the_terminal_is_whole(self):
+        user = 400_000 + os.getpid()  # of which no process exists
+        before = ("prlimit", "--nproc=1:1", *as_user(user))
+        with Job() as job, top(job, columns=250, by=before, MUSTER_KEY="the key of the test") as seen:
+            seen.expect("start thread muster-status: ")
+            seen.expect("RLIMIT_NPROC = 1 (ulimit -u)")
+            seen.press(b"q")
+            seen.expect_whole(0)
 
     def test_a_terminal_that_takes_nothing_holds_up_no_signal(self):
         with Job() as job, top(job) as seen:
