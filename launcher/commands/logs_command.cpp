@@ -102,7 +102,11 @@ class LinePrinter {
     bool take(std::string_view lines) {
         if (!last_) return (trouble_ = print(lines)) == 0;
         end_ += lines;
-        if (end_.size() > end_max_bytes) end_ = std::string(last_lines(end_, *last_));
+        if (end_.size() > cut_beyond_) {
+            end_ = std::string(last_lines(end_, *last_));
+            // The last lines may be more than that: each byte is looked at once or twice, not with every batch.
+            cut_beyond_ = std::max(end_max_bytes, 2 * end_.size());
+        }
         return true;
     }
     /// The first read is over.
@@ -115,6 +119,7 @@ class LinePrinter {
   private:
     std::optional<std::size_t> last_;
     std::string end_;  ///< As much as may belong to the last lines.
+    std::size_t cut_beyond_ = end_max_bytes;
     int trouble_ = 0;
 };
 
