@@ -105,6 +105,11 @@ void Terminal::write_all(std::string_view text) {
     // A signal between this look and the wait in write() is seen at the next one: it is a matter of a few instructions.
     while (!text.empty() && end_signal == 0) {
         const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+        if (written < 0 && errno == EAGAIN) {  // another program has made the terminal non-blocking, for all
+            pollfd out{STDOUT_FILENO, POLLOUT, 0};
+            ::poll(&out, 1, -1);
+            continue;
+        }
         // The terminal is gone. A process that ignores hang-ups must see it, too.
         if (written < 0 && errno != EINTR) end_signal = SIGHUP;
         if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
@@ -185,7 +190,7 @@ void Terminal::read_keys() {
     char bytes[256];
     const auto got = ::read(STDIN_FILENO, bytes, sizeof bytes);
     if (got > 0) keys_.add(std::string_view(bytes, static_cast<std::size_t>(got)));
-    if (got <= 0) has_modes_ = has_modes_ && got < 0 && errno == EINTR;  // stdin has ended.
+    if (got <= 0) has_modes_ = has_modes_ && got < 0 && (errno == EINTR || errno == EAGAIN);  // stdin has ended.
 }
 
 Terminal::Wait Terminal::wait(Instant deadline, int news) {

@@ -175,6 +175,20 @@ class Top(unittest.TestCase):
             seen.expect_whole(143)
             server.socket.close()
 
+    def test_a_terminal_that_another_program_made_non_blocking_is_waited_for(self):
+        with Job() as job, top(job) as seen:
+            seen.expect("no answer from 127.0.0.1:")
+            server = ManyNodes(job.port, nodes=100)
+            server.start()
+            seen.expect("of 100 ")
+            os.set_blocking(seen.slave, False)
+            seen.press(b"\x13")  # Ctrl-S
+            begin = {}
+            wait_for("pages that cannot be drawn", lambda: server.answered >= begin.setdefault(len(seen.read()), server.answered) + 4)
+            seen.press(b"\x11q")  # Ctrl-Q
+            seen.expect_whole(0)
+            server.socket.close()
+
     def test_a_terminal_that_takes_nothing_is_whole_after_q_and_a_signal(self):
         with Job() as job, top(job) as seen:
             job.daemon()
