@@ -14,6 +14,7 @@ namespace muster::agent {
 void Agent::Driver::carry_out(const CheckHealth&) {
     if (const auto& fault = config_.health.known_fault; !fault.empty())
         return happen(HealthChecked{HealthChecked::Health::sick, fault});
+    host_.reap_left_behind();  // by the check before
     const auto last = commands_.last_round();
     health_.run(last == no_round ? std::optional<Round>() : last, guarded([this](const HealthVerdict& verdict) {
                     using Health = HealthChecked::Health;

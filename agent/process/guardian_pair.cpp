@@ -152,6 +152,20 @@ void GuardianPair::reserve_lost() {
     ask_for_reserve();
 }
 
+void GuardianPair::reap_left_behind() {
+    if (state_ != State::serving || (reserve_ && reserve_->pid == 0)) return;
+    auto ended = all_processes();
+    std::erase_if(ended, [&, own = ::getsid(0)](const ProcessFacts& facts) {
+        return facts.alive() || facts.parent != ::getpid() || facts.session == own || facts.pid == serving_.pid ||
+               (reserve_ && facts.pid == reserve_->pid);
+    });
+    // A guardian that lives now had its workers when the others were read: none of these is a worker.
+    siginfo_t end{};
+    constexpr int look = WEXITED | WNOHANG | WNOWAIT;
+    if (::waitid(P_PID, static_cast<id_t>(serving_.pid), &end, look) != 0 || end.si_pid != 0) return;
+    for (const auto& facts : ended) ::waitpid(facts.pid, nullptr, WNOHANG);
+}
+
 void GuardianPair::lose(std::string why) {
     if (state_ != State::serving)
         return;  // given up, and now its connection ends: a second clean-up would hit the next

@@ -48,6 +48,9 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     void remove_after_death(std::string folder);
     /// Where none stands by, one is asked for again.
     void ask_for_reserve();
+    /// Programs beside the agent (side_process.h) may leave processes behind in sessions of their own, which become
+    /// this process's children. Reaps those that have ended.
+    void reap_left_behind();
 
     enum class State {
         serving,

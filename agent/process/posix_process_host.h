@@ -43,6 +43,7 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
     void kill_guardian() override;
     void feed() override { guardians_->send(guardian_wire::Feed{}); }
     void remove_after_death(std::string folder) override;
+    void reap_left_behind() override { guardians_->reap_left_behind(); }
 
     void expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) override;
     void end_standbys() override {

@@ -145,6 +145,8 @@ class ProcessHost {
     virtual void end_standbys() {}
     /// Should this process die without its destructors, what of `folder` is empty then is removed.
     virtual void remove_after_death(std::string folder) = 0;
+    /// Reaps the processes that health checks have left behind and that have ended. Nobody else waits for them.
+    virtual void reap_left_behind() {}
 
     std::function<void(ProcessEvent)> on_event;  ///< Called from the loop, never from inside one of the calls above.
 };

@@ -287,6 +287,18 @@ class HealthCheck(unittest.TestCase):
                 launcher.wait(60)
                 wait_for("the end of the check", lambda: not [one for one in sleepers() if one.exists()])
 
+    def test_what_checks_leave_behind_does_not_stay_as_defunct_processes(self):
+        with Job() as job:
+            job.daemon()
+            pids = job.directory / "pids"
+            # As the watchdog of LBNL NHC, it outlives its check.
+            check = f'sh -c \'echo $$ >> "{pids}"; exec sleep 0.3\' & echo broken; exit 1'
+            job.node(*FAST, "--spares", 1, "--health-check", check, "--health-interval", 0.2, nproc=1)
+            def left():
+                return pids.read_text().splitlines() if pids.exists() else []
+            wait_for("several checks", lambda: len(left()) > 4)
+            wait_for("the end of what the first one left", lambda: not pathlib.Path("/proc", left()[0]).exists())
+
     def test_a_check_that_prints_without_an_end_costs_its_limit(self):
         with Job() as job:
             launcher = job.spawn("muster", "--health-check", "yes", "--health-timeout", 1, "--no-python", "/bin/true")

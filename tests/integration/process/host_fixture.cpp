@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "agent/process/process_tree.h"
 #include "rendezvous/base/check.h"
 #include "tests/support/own_process.h"
 
@@ -46,6 +47,13 @@ std::optional<std::string> Pipe::read(Duration limit) const {
         if (size <= 0) return all;
         all.append(bytes, static_cast<std::size_t>(size));
     }
+}
+
+std::vector<pid_t> guardians() {
+    std::vector<pid_t> found;
+    for (const auto& facts : descendants_of(::getpid(), all_processes()))
+        if (facts.parent == ::getpid() && facts.alive() && facts.session == facts.pid) found.push_back(facts.pid);
+    return found;
 }
 
 std::string contents(const std::string& path) {

@@ -42,6 +42,8 @@ struct Pipe {
     FileDescriptor write_end;
 };
 
+/// Of this process: the one that serves, and the one that stands by.
+std::vector<pid_t> guardians();
 std::string contents(const std::string& path);
 /// The worker program `actor` (tests/worker_programs/actor.c).
 std::string actor();

@@ -72,14 +72,6 @@ Driver::Plan plan_for(const Setting& setting, const TemporaryDirectory& director
     return plan;
 }
 
-/// Of this process: the one that serves, and the one that stands by.
-std::vector<pid_t> guardians() {
-    std::vector<pid_t> found;
-    for (const auto& facts : descendants_of(::getpid(), all_processes()))
-        if (facts.parent == ::getpid() && facts.alive() && facts.session == facts.pid) found.push_back(facts.pid);
-    return found;
-}
-
 pid_t parent_of(pid_t pid) {
     for (const auto& facts : all_processes())
         if (facts.pid == pid) return facts.parent;

@@ -1,0 +1,82 @@
+// Around the guardians: what programs beside them leave behind.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "agent/process/process_tree.h"
+#include "agent/process/side_process.h"
+#include "tests/integration/process/host_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+using namespace muster::agent::test;
+
+namespace {
+
+/// Waits for the end of a child, and leaves its status to others.
+void await_end(pid_t pid) {
+    siginfo_t end{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOWAIT) == 0);
+}
+
+bool is_child(pid_t pid) {
+    siginfo_t end{};
+    return ::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/// Its second guardian stands by, and the host has heard of it.
+void await_reserve(HostFixture& fixture) {
+    CHECK(describe(fixture.run(act({"exit", "3"}, 9)).end) == describe(Exited{3}));
+    REQUIRE(fixture.run_until([] { return guardians().size() == 2; }));
+    fixture.events.clear();
+}
+
+}  // namespace
+
+TEST_CASE("what a program beside the agent has left behind is reaped at its end, and no child that is waited for") {
+    HostFixture fixture;
+    await_reserve(fixture);
+    const auto both = guardians();
+    const auto check = start_side_process({actor(), "session", "0"}, {});
+    REQUIRE(check.has_value());
+    CHECK(::waitpid(check->pid, nullptr, 0) == check->pid);
+    const auto children = guardians();
+    const auto left =
+        std::ranges::find_if(children, [&](pid_t pid) { return std::ranges::find(both, pid) == both.end(); });
+    REQUIRE(left != children.end());
+    fixture.host->reap_left_behind();
+    CHECK(descendants_of(::getpid(), all_processes()).size() == 3);
+
+    ::kill(*left, SIGKILL);
+    await_end(*left);
+    const auto waited = start_side_process({actor(), "exit", "4"}, {});
+    REQUIRE(waited.has_value());
+    await_end(waited->pid);
+    fixture.host->reap_left_behind();
+    CHECK_FALSE(is_child(*left));
+    int status = 0;
+    CHECK(::waitpid(waited->pid, &status, 0) == waited->pid);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 4));
+    CHECK(guardians() == both);
+    CHECK(describe(fixture.run(act({"exit", "3"})).end) == describe(Exited{3}));
+}
+
+TEST_CASE("the status of a worker whose guardian is lost is left to what reports it") {
+    HostFixture fixture;
+    await_reserve(fixture);
+    fixture.host->start({act({"stubborn"})});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    const auto worker = fixture.all<WorkerStarted>()[0].pid;
+    ::kill(fixture.guardian_pid, SIGKILL);
+    await_end(fixture.guardian_pid);
+    await_end(worker);
+    fixture.host->reap_left_behind();
+    CHECK(is_child(fixture.guardian_pid));
+    CHECK(is_child(worker));
+    REQUIRE(fixture.wait_for<GuardianLost>());
+    CHECK_FALSE(is_child(worker));
+    CHECK(fixture.all<WorkerEnded>().size() == 1);
+}
