@@ -1,6 +1,6 @@
 // Commands go to the guardian through guardian_pair; pipes come from output_pump. An Ended from the guardian becomes a
 // WorkerEnded when the pump has read the worker's last output. When the guardian is lost, the pair removes its tree and
-// changes to the reserve; starts wait meanwhile.
+// changes to the reserve; starts wait meanwhile, and so does what is to end the workers.
 #include "agent/process/posix_process_host.h"
 
 #include <errno.h>
@@ -62,8 +62,14 @@ void PosixProcessHost::close() {
     pump_.reset();
 }
 
-void PosixProcessHost::start_one(WorkerCommand command) {
-    if (guardians_->state() == GuardianPair::State::changing) return held_back_.push_back(std::move(command));
+/// True while the guardian is replaced: then `call` is made when that is over.
+bool PosixProcessHost::held_back(std::function<void()> call) {
+    if (guardians_->state() != GuardianPair::State::changing) return false;
+    held_back_.push_back(std::move(call));
+    return true;
+}
+
+void PosixProcessHost::start_one(const WorkerCommand& command) {
     const auto id = next_id_++;
     workers_[id].local_rank = command.local_rank;
     if (guardians_->state() == GuardianPair::State::none) return refuse(id, {EPIPE, "the guardian is gone"});
@@ -79,9 +85,15 @@ void PosixProcessHost::start_one(WorkerCommand command) {
 }
 
 void PosixProcessHost::start(std::vector<WorkerCommand> commands) {
+    if (held_back([this, commands] { start(commands); })) return;
     guardians_->ask_for_reserve();
-    for (auto& command : commands) start_one(std::move(command));
+    for (const auto& command : commands) start_one(command);
     if (standbys_) standbys_->round_begun();
+}
+
+void PosixProcessHost::signal_leaders(int signal) {
+    if (held_back([this, signal] { signal_leaders(signal); })) return;
+    guardians_->send(wire::Signal{signal});
 }
 
 void PosixProcessHost::send_spawn(wire::Spawn spawn, const WorkerCommand& command,
@@ -139,9 +151,13 @@ void PosixProcessHost::signal_group(std::uint32_t local_rank, int signal) {
 }
 
 void PosixProcessHost::kill_tree() {
-    if (guardians_->state() == GuardianPair::State::none) return post(TreeEmpty{});
+    if (held_back([this] { kill_tree(); })) return;
     // An answer to the one before, which may have left workers alone that this one does not, is none.
     std::erase_if(waiting_, [](const auto& event) { return std::holds_alternative<TreeEmpty>(event); });
+    if (guardians_->state() == GuardianPair::State::none) {
+        waiting_.emplace_back(TreeEmpty{});
+        return asio::post(context_, [self = shared_from_this()] { self->deliver_waiting(); });
+    }
     kill_asked_ = true;
     if (standbys_) standbys_->rest();
     guardians_->send(wire::Kill{++kill_count_});
@@ -236,10 +252,6 @@ void PosixProcessHost::deliver_waiting() {
     for (auto& event : std::exchange(waiting_, {})) deliver(std::move(event));
 }
 
-void PosixProcessHost::post(ProcessEvent event) {
-    asio::post(context_, [self = shared_from_this(), event = std::move(event)] { self->deliver(event); });
-}
-
 void PosixProcessHost::reaped(pid_t pid, WorkerEnd end) {
     const auto found = std::ranges::find_if(
         workers_, [&](const auto& entry) { return entry.second.pid == pid && !entry.second.ended; });
@@ -263,12 +275,13 @@ void PosixProcessHost::guardian_lost(GuardianLost lost) {
     const bool replaced = lost.replaced;
     waiting_.emplace_back(std::move(lost));
     if (std::exchange(kill_asked_, false)) waiting_.emplace_back(TreeEmpty{});
-    for (auto& command : std::exchange(held_back_, {})) start_one(std::move(command));
     if (standbys_ && replaced) standbys_->round_begun();
+    for (const auto& call : std::exchange(held_back_, {})) call();
     deliver_waiting();
 }
 
 void PosixProcessHost::follow_up(int signal, AwaitedTimeouts patience) {
+    if (held_back([this, signal, patience] { follow_up(signal, patience); })) return;
     guardians_->send(
         wire::FollowUp{.signal = signal, .idle_ns = patience.idle.count(), .busy_ns = patience.busy.count()});
 }

@@ -34,7 +34,7 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
     void close();
 
     void start(std::vector<WorkerCommand> commands) override;
-    void signal_leaders(int signal) override { guardians_->send(guardian_wire::Signal{signal}); }
+    void signal_leaders(int signal) override;
     void follow_up(int signal, AwaitedTimeouts patience) override;
     void keep(const std::vector<std::uint32_t>& local_ranks) override;
     void change_owner(std::uint32_t local_rank, const LogOwner& owner) override;
@@ -71,7 +71,8 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
 
     PosixProcessHost(boost::asio::io_context& context, GuardianHandle guardian, Console console);
     void begin();
-    void start_one(WorkerCommand command);
+    void start_one(const WorkerCommand& command);
+    bool held_back(std::function<void()> call);
     void send_spawn(guardian_wire::Spawn spawn, const WorkerCommand& command, std::vector<FileDescriptor> streams);
     void handle(const guardian_wire::Message& message);
     void ended(std::uint64_t id, WorkerEnded event);
@@ -79,7 +80,6 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
     void settled(std::uint64_t id);
     void deliver(ProcessEvent event);
     void deliver_waiting();
-    void post(ProcessEvent event);
     void refuse(std::uint64_t id, NotStarted why);
     void reaped(pid_t pid, WorkerEnd end);
     void guardian_lost(GuardianLost lost);
@@ -94,9 +94,9 @@ class PosixProcessHost final : public ProcessHost, public std::enable_shared_fro
     std::map<std::uint32_t, std::uint64_t> groups_;
     std::uint64_t next_id_ = 1;
     std::vector<ProcessEvent> waiting_;  ///< TreeEmpty and similar events, delivered when no ended worker is pending.
-    std::vector<WorkerCommand> held_back_;  ///< Starts that wait while the guardian is replaced.
-    bool kill_asked_ = false;               ///< True until TreeEmpty has been delivered.
-    std::uint64_t kill_count_ = 0;          ///< Number of the newest Kill.
+    std::vector<std::function<void()>> held_back_;  ///< Calls that wait while the guardian is replaced, in order.
+    bool kill_asked_ = false;                       ///< True until TreeEmpty has been delivered.
+    std::uint64_t kill_count_ = 0;                  ///< Number of the newest Kill.
 };
 
 }  // namespace muster::agent

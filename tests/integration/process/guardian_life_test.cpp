@@ -1,9 +1,12 @@
-// Around the guardians: what programs beside them leave behind.
+// Around the guardians: what programs beside them leave behind, and what is asked for while one is replaced.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <utility>
 
 #include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
@@ -32,6 +35,14 @@ void await_reserve(HostFixture& fixture) {
     CHECK(describe(fixture.run(act({"exit", "3"}, 9)).end) == describe(Exited{3}));
     REQUIRE(fixture.run_until([] { return guardians().size() == 2; }));
     fixture.events.clear();
+}
+
+/// Runs `work` when the guardian is lost and the next one does not serve yet: that takes another turn of the loop at
+/// least, because the lost one has to be reaped.
+void do_between_guardians(HostFixture& fixture, std::function<void()> work) {
+    await_reserve(fixture);
+    fixture.host->kill_guardian();
+    boost::asio::post(fixture.context, std::move(work));
 }
 
 }  // namespace
@@ -79,4 +90,32 @@ TEST_CASE("the status of a worker whose guardian is lost is left to what reports
     REQUIRE(fixture.wait_for<GuardianLost>());
     CHECK_FALSE(is_child(worker));
     CHECK(fixture.all<WorkerEnded>().size() == 1);
+}
+
+TEST_CASE("a stop that comes while the guardian is replaced reaches the workers whose start waited for the next one") {
+    HostFixture fixture;
+    do_between_guardians(fixture, [&] {
+        fixture.host->start({act({"pause"}, 0), act({"pause"}, 1)});
+        fixture.host->signal_leaders(SIGTERM);
+        fixture.host->follow_up(SIGTERM, {.idle = 5s, .busy = 10s});
+    });
+    REQUIRE(fixture.wait_for<WorkerEnded>(2));
+    for (const auto& event : fixture.all<WorkerEnded>())
+        CHECK(describe(event.end) == describe(Signaled{SIGTERM, false}));
+    REQUIRE(fixture.all<GuardianLost>().size() == 1);
+    CHECK(fixture.all<GuardianLost>()[0].replaced);
+}
+
+TEST_CASE("a kill that comes while the guardian is replaced also ends the workers whose start waited") {
+    HostFixture fixture;
+    do_between_guardians(fixture, [&] {
+        fixture.host->start({act({"stubborn"}, 0), act({"stubborn"}, 1)});
+        fixture.host->kill_tree();
+    });
+    REQUIRE(fixture.wait_for<TreeEmpty>());
+    CHECK(fixture.all<WorkerEnded>().size() == 2);
+    CHECK(std::holds_alternative<TreeEmpty>(fixture.events.back()));
+    CHECK(fixture.all<GuardianLost>().size() == 1);
+    CHECK(descendants_of(::getpid(), all_processes()).size() <= 2);  // the guardians
+    CHECK(describe(fixture.run(act({"exit", "3"})).end) == describe(Exited{3}));
 }
