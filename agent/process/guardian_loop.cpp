@@ -63,6 +63,7 @@ GuardianLoop::GuardianLoop(GuardianConfig config, FileDescriptor socket, std::op
     : config_(std::move(config)),
       socket_(std::move(socket)),
       child_signals_(open_child_signals()),
+      cgroup_path_(cgroup ? cgroup->path() : std::string()),
       cgroup_(std::move(cgroup)),
       role_(role) {
     name_process(role_);
@@ -88,8 +89,7 @@ void GuardianLoop::run() {
         flush();
         if (agent_gone_ && (!killing_ || killing_->stuck)) break;
     }
-    if (cgroup_) remove_cgroup(standby_cgroup());
-    if (cgroup_) remove_cgroup(cgroup_->path());
+    remove_cgroups(cgroup_path_);
     if (quitting_ || role_ != GuardianRole::serving) return;
     report_agent_death();
     if (!folder_.empty()) remove_empty_folders(folder_);
@@ -209,7 +209,7 @@ SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDe
     std::optional<WorkerCgroup> own;
     if (cgroup_ && !spawn.stands_by)
         own = cgroup_->child(cat("worker-", spawn.id, spawn.standby != 0 ? "-normal" : ""));
-    if (cgroup_ && spawn.stands_by) own = WorkerCgroup::create_at(cat(standby_cgroup(), '/', spawn.id));
+    if (cgroup_ && spawn.stands_by) own = WorkerCgroup::create_at(cat(standby_cgroup(cgroup_path_), '/', spawn.id));
     if (cgroup_ && spawn.stands_by && !own) return refuse(EACCES, "make a control group for a standby process");
     const auto& group = own ? own : cgroup_;
     return spawn_worker({
@@ -234,8 +234,8 @@ void GuardianLoop::fork_reserve(std::vector<FileDescriptor>& fds) {
 void GuardianLoop::serve(const wire::Serve& serve) {
     role_ = GuardianRole::serving;
     name_process(role_);
+    cgroup_path_ = serve.cgroup;
     if (!serve.cgroup.empty()) cgroup_ = WorkerCgroup::create_at(serve.cgroup);
-    if (cgroup_) remove_cgroup(standby_cgroup());
 }
 
 void GuardianLoop::reap(Instant now) {

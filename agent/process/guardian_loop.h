@@ -109,7 +109,6 @@ class GuardianLoop {
     void end_standby(std::uint64_t id);
     void report_standby_end(pid_t pid, const WorkerEnd& end, Instant now);
     [[nodiscard]] bool has_other_children() const;
-    [[nodiscard]] std::string standby_cgroup() const;
     void signal_leaders(int signal);
     void signal_group(const guardian_wire::SignalGroup& signal);
     [[nodiscard]] bool is_kept(std::uint64_t id) const;
@@ -137,6 +136,7 @@ class GuardianLoop {
     GuardianConfig config_;
     FileDescriptor socket_;
     FileDescriptor child_signals_;
+    std::string cgroup_path_;  ///< Also when no new group could be made there. Empty: none.
     std::optional<WorkerCgroup> cgroup_;
     GuardianRole role_;
     std::vector<Worker> workers_;

@@ -86,7 +86,7 @@ void GuardianPair::end() {
     if (reserve_) reserve_->link->close();
     const bool ended = await_child(serving_.pid, serving_.pidfd.get(), deadline);
     if (reserve_ && reserve_->pid > 0) await_child(reserve_->pid, reserve_->pidfd.get(), deadline);
-    if (ended && state_ != State::changing) return;
+    if (ended && state_ != State::changing) return remove_cgroups(cgroup_);
     if (!ended) {
         log(LogLevel::warning, "the guardian (pid ", serving_.pid,
             ") has not exited: it is killed now, with all remaining processes of the workers");
@@ -95,7 +95,7 @@ void GuardianPair::end() {
     reserve_.reset();  // it is to go too
     const auto last = std::chrono::steady_clock::now() + clean_up_max;
     while (!kill_and_reap_orphans() && std::chrono::steady_clock::now() < last) ::poll(nullptr, 0, 2);
-    if (!cgroup_.empty()) remove_cgroup(cgroup_);
+    remove_cgroups(cgroup_);
 }
 
 void GuardianPair::send(const wire::Message& message, std::vector<FileDescriptor> fds) {
@@ -205,7 +205,7 @@ bool GuardianPair::kill_and_reap_orphans() {
 }
 
 void GuardianPair::change(bool empty) {
-    if (!cgroup_.empty()) remove_cgroup(cgroup_);
+    remove_cgroups(cgroup_);
     // Beside what could not be removed nothing new may run. What killed the one may have killed the other.
     const bool replaced = empty && reserve_ && reserve_->pid > 0 && ::waitpid(reserve_->pid, nullptr, WNOHANG) == 0;
     state_ = replaced ? State::serving : State::none;

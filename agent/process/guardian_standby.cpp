@@ -35,14 +35,10 @@ bool move_to(const WorkerCgroup& group, pid_t pid) {
 
 }  // namespace
 
-std::string GuardianLoop::standby_cgroup() const {
-    return cgroup_ ? cat(cgroup_->path(), "-standby") : std::string();
-}
-
 void GuardianLoop::start_standby(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds) {
     int ends[2] = {-1, -1};
     SpawnResult result;
-    if (cgroup_) ::mkdir(standby_cgroup().c_str(), 0755);  // may be there
+    if (cgroup_) ::mkdir(standby_cgroup(cgroup_path_).c_str(), 0755);  // may be there
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) result.failure = {errno, "socketpair"};
     FileDescriptor own(ends[0]);
     const FileDescriptor childs(ends[1]);
@@ -79,7 +75,7 @@ void GuardianLoop::end_standby(std::uint64_t id) {
         if (id != 0 && standby.id != id) return false;
         children_left_ = true;  // until it has been reaped, and what it has started
         ::kill(standby.pid, SIGKILL);
-        if (cgroup_) kill_cgroup(cat(standby_cgroup(), '/', standby.id));
+        if (cgroup_) kill_cgroup(cat(standby_cgroup(cgroup_path_), '/', standby.id));
         send(wire::Ended{.id = standby.id, .pid = standby.pid, .end = Signaled{.signal = SIGKILL}, .at_ns = at});
         return true;
     });
@@ -92,7 +88,7 @@ void GuardianLoop::report_standby_end(pid_t pid, const WorkerEnd& end, Instant n
     wire::Ended ended{.id = standby->id, .pid = pid, .end = end, .at_ns = now.time_since_epoch().count()};
     if (standby->failure) ended.end = *standby->failure;
     send(ended);
-    if (cgroup_) remove_cgroup(cat(standby_cgroup(), '/', standby->id));
+    if (cgroup_) remove_cgroup(cat(standby_cgroup(cgroup_path_), '/', standby->id));
     standbys_.erase(standby);
 }
 
@@ -109,7 +105,7 @@ bool GuardianLoop::take_over(const wire::Spawn& spawn, std::vector<FileDescripto
         if (own) kill_cgroup(own->path());
         return false;
     }
-    if (cgroup_) remove_cgroup(cat(standby_cgroup(), '/', standby->id));
+    if (cgroup_) remove_cgroup(cat(standby_cgroup(cgroup_path_), '/', standby->id));
     Takeover takeover{spawn, std::move(fds), std::chrono::steady_clock::now() + takeover_max, false};
     workers_.push_back({spawn.id, standby->pid, std::move(standby->socket), {}, std::move(takeover)});
     standbys_.erase(standby);
@@ -137,7 +133,7 @@ void GuardianLoop::start_normally(Worker& worker) {
     worker.takeover.reset();
     if (cgroup_) {
         // It may have started others.
-        kill_cgroup(cat(standby_cgroup(), '/', takeover.spawn.standby));
+        kill_cgroup(cat(standby_cgroup(cgroup_path_), '/', takeover.spawn.standby));
         kill_cgroup(cat(cgroup_->path(), "/worker-", worker.id));
     }
     auto result = try_spawn(takeover.spawn, takeover.fds);

@@ -63,4 +63,14 @@ void remove_cgroup(const std::string& path) {
     remove_tree(path, depth_max);
 }
 
+std::string standby_cgroup(const std::string& workers) {
+    return cat(workers, "-standby");
+}
+
+void remove_cgroups(const std::string& workers) {
+    if (workers.empty()) return;
+    remove_cgroup(standby_cgroup(workers));
+    remove_cgroup(workers);
+}
+
 }  // namespace muster::agent

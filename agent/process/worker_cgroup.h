@@ -43,4 +43,9 @@ bool kill_cgroup(const std::string& path);
 /// Removes the group and the empty groups that workers made below it.
 void remove_cgroup(const std::string& path);
 
+/// The group of an agent's standby processes: beside that of its workers, which is killed with a round.
+std::string standby_cgroup(const std::string& workers);
+/// Removes both. Nothing happens where `workers` is empty.
+void remove_cgroups(const std::string& workers);
+
 }  // namespace muster::agent

@@ -1,15 +1,21 @@
-// Around the guardians: what programs beside them leave behind, and what is asked for while one is replaced.
+// Around the guardians: what programs beside them leave behind, what is asked for while one is replaced, and their
+// control groups.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <filesystem>
 #include <functional>
+#include <ranges>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
+#include "agent/process/worker_cgroup.h"
 #include "tests/integration/process/host_fixture.h"
 #include "tests/support/catch.h"
 
@@ -118,4 +124,47 @@ TEST_CASE("a kill that comes while the guardian is replaced also ends the worker
     CHECK(fixture.all<GuardianLost>().size() == 1);
     CHECK(descendants_of(::getpid(), all_processes()).size() <= 2);  // the guardians
     CHECK(describe(fixture.run(act({"exit", "3"})).end) == describe(Exited{3}));
+}
+
+TEST_CASE("both control groups go with a guardian that is stopped at the end, and with one without a successor") {
+    for (const bool is_stopped : {true, false}) {
+        INFO(is_stopped);
+        HostFixture fixture;
+        if (fixture.cgroup.empty()) {
+            WARN("skipped: no cgroup v2 of our own to write");
+            return;
+        }
+        await_reserve(fixture);
+        const auto standbys = standby_cgroup(fixture.cgroup);
+        std::filesystem::create_directories(standbys + "/7");  // as for a standby process
+        for (const pid_t pid : guardians()) ::kill(pid, is_stopped ? SIGSTOP : SIGKILL);
+        const auto has_none = [&] {
+            const auto lost = fixture.all<GuardianLost>();
+            return !lost.empty() && !lost.back().replaced;
+        };
+        REQUIRE((is_stopped || fixture.run_until(has_none)));
+        fixture.end();
+        CHECK_FALSE(std::filesystem::exists(fixture.cgroup));
+        CHECK_FALSE(std::filesystem::exists(standbys));
+    }
+}
+
+TEST_CASE("a control group that could not be made anew for the next round is removed at the end") {
+    HostFixture fixture;
+    if (fixture.cgroup.empty()) {
+        WARN("skipped: no cgroup v2 of our own to write");
+        return;
+    }
+    std::vector<std::string> nested{fixture.cgroup};  // deeper than what is removed
+    for (int depth = 0; depth < 17; ++depth) {
+        nested.push_back(nested.back() + "/n");
+        REQUIRE(std::filesystem::create_directory(nested.back()));
+    }
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<TreeEmpty>());
+    CHECK(describe(fixture.run(act({"exit", "3"})).end) == describe(Exited{3}));
+    for (const auto& path : nested | std::views::drop(1) | std::views::reverse) CHECK(::rmdir(path.c_str()) == 0);
+    CHECK(std::filesystem::exists(fixture.cgroup));
+    fixture.end();
+    CHECK_FALSE(std::filesystem::exists(fixture.cgroup));
 }
