@@ -1,6 +1,7 @@
 #include "agent/evidence/torch_server.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
@@ -72,8 +73,10 @@ class TorchServer::Question : public std::enable_shared_from_this<Question> {
             return finish(status.empty() ? "sent no answer" : cat("answered \"", status.substr(0, 100), '"'));
         const auto dump = std::string_view(answer_).substr(body + 4);
         std::ofstream out(file_, std::ios::binary | std::ios::trunc);
-        if (!out.write(dump.data(), static_cast<std::streamsize>(dump.size())).flush())
+        if (!out.write(dump.data(), static_cast<std::streamsize>(dump.size())).flush()) {
+            if (out.is_open()) ::unlink(file_.c_str());  // a full disk has a part of it
             return finish(cat("sent its record, which cannot be written to ", file_));
+        }
         auto operation = torch_operation(dump);
         const auto where = operation ? cat("; it is ", operation->inside ? "inside " : "after ", operation->name) : "";
         finish(cat("sent its record: ", file_, where), std::move(operation));

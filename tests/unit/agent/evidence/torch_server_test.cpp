@@ -13,6 +13,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -75,6 +76,17 @@ TEST_CASE("torch's flight recorder is asked over the worker's socket, and its du
     std::ostringstream asked;
     asked << &server.request;
     CHECK(asked.str().starts_with("POST /handler/fr_trace_json HTTP/1.0\r\n"));
+}
+
+TEST_CASE("of a dump that does not fit on the disk nothing stays, and that is told") {
+    Server server("HTTP/1.1 200 OK\r\n\r\n{\"entries\":[" + std::string(100'000, ' ') + "]}");
+    {
+        const test::FileSizeLimit full(1000);
+        server.ask();
+    }
+    CHECK(server.told.line ==
+          "torch's flight recorder of rank 3 sent its record, which cannot be written to " + server.file);
+    CHECK_FALSE(std::filesystem::exists(server.file));
 }
 
 TEST_CASE("a worker's server that cannot tell is told of, and one that is not there is not") {
