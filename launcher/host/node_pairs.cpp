@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,9 +64,39 @@ std::vector<char*> as_pointers(std::vector<std::string>& texts) {
     return pointers;
 }
 
+/// While it lives, the signals that end this process wait, because the file of the result is to be removed before.
+class HeldSignals {
+  public:
+    explicit HeldSignals(InterruptedTest interrupted) {
+        ::pthread_sigmask(SIG_BLOCK, nullptr, &before_);
+        sigset_t held;
+        ::sigemptyset(&held);
+        for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) {
+            if (number == SIGINT && interrupted == InterruptedTest::is_reported) continue;
+            struct sigaction now {};
+            const bool ends = ::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN;
+            if (ends && ::sigismember(&before_, number) == 0) ::sigaddset(&held, number);
+        }
+        come_ = FileDescriptor(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
+        if (come_.valid()) ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
+    }
+    ~HeldSignals() { release(); }
+    HeldSignals& operator=(HeldSignals&&) = delete;
+
+    /// Those that have come take effect. Also for a child before it becomes another program.
+    void release() const { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    /// Readable when one has come. It is not read, so that it still takes effect.
+    [[nodiscard]] int come() const { return come_.get(); }
+
+  private:
+    sigset_t before_{};
+    FileDescriptor come_;
+};
+
 /// Waits until the job's muster ends, and returns how. One that hangs, or that somebody has stopped, is killed and is
-/// an error. Its guardian then kills its worker, and the other nodes lose this one.
-Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
+/// an error. Its guardian then kills its worker, and the other nodes lose this one. A held signal ends the wait at
+/// once: the job's muster ends with this process.
+Result<siginfo_t> wait_for_job(pid_t pid, Duration limit, const HeldSignals& signals) {
     constexpr int look_interval_ms = 1000, stopped_looks_max = 10;  // it may go on by then, as after Ctrl-Z
     constexpr int killed_ms = 5000;                                 // one that waits for a disk does not end even then
     const auto job = agent::open_pidfd(pid);
@@ -73,10 +104,11 @@ Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
         return ::waitid(P_PID, static_cast<id_t>(pid), &change, options | WNOHANG) == 0;
     };
     // Only so that an end is seen at once: without it, as on an old kernel, it is at the next look.
-    pollfd end{.fd = job.get(), .events = POLLIN, .revents = 0};
+    pollfd seen[] = {{job.get(), POLLIN, 0}, {signals.come(), POLLIN, 0}};
     const auto begin = std::chrono::steady_clock::now();
     std::string why;
-    for (int stopped_looks = 0; why.empty(); ::poll(&end, 1, look_interval_ms)) {
+    for (int stopped_looks = 0; why.empty(); ::poll(seen, 2, look_interval_ms)) {
+        if (seen[1].revents != 0) return Error{Errc::cancelled, "this process was stopped during the test"};
         siginfo_t change{};
         if (!wait(change, WEXITED | WSTOPPED | WNOWAIT)) return error_from_errno(errno, "wait for muster of the test");
         const bool is_stopped = change.si_code == CLD_STOPPED;
@@ -91,14 +123,14 @@ Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
             why = cat("muster of the test on this node did not end, and was killed after ", describe(limit));
     }
     ::kill(pid, SIGKILL);
-    ::poll(&end, 1, killed_ms);
+    ::poll(seen, 1, killed_ms);
     siginfo_t killed{};
     wait(killed, WEXITED);
     return Error{Errc::timed_out, why};
 }
 
 /// How it ended, or why that is not known.
-Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
+Result<siginfo_t> run_job(const PairsJob& job, const std::string& result, const HeldSignals& signals) {
     auto words = job_words(job);
     words.insert(words.begin(), "muster");
     auto variables = job_variables(job, result);
@@ -112,6 +144,7 @@ Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
         // Another thread may hold a lock, so only system calls.
         ::prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (::getppid() != parent) ::_exit(1);
+        signals.release();
         ::dup2(STDERR_FILENO, STDOUT_FILENO);  // the findings alone go to stdout
         ::execve("/proc/self/exe", arguments.data(), environment.data());
         ::_exit(127);
@@ -121,7 +154,7 @@ Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
     ignore.sa_handler = SIG_IGN;
     const bool reports = job.interrupted == InterruptedTest::is_reported;
     if (reports) ::sigaction(SIGINT, &ignore, &before);
-    auto end = wait_for_job(pid, job.limit);
+    auto end = wait_for_job(pid, job.limit, signals);
     if (reports) ::sigaction(SIGINT, &before, nullptr);
     return end;
 }
@@ -156,10 +189,11 @@ agent::Look without_result(std::string why) {
 }  // namespace
 
 agent::Look run_pairs_job(const PairsJob& job) {
+    const HeldSignals signals(job.interrupted);
     auto result = cat(job.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
     if (!file.valid()) return without_result(cat("cannot make ", result, ": ", errno_text(errno)));
-    const auto end = run_job(job, result);
+    const auto end = run_job(job, result, signals);
     const auto text = read_start_of_file(result, result_bytes_max);
     ::unlink(result.c_str());
     if (!end) {

@@ -5,11 +5,13 @@
 // It listens as ranks of a job do (worker_runtime/tcp): only ranks with the job's key are accepted, where it has one.
 // Exit codes: 0 the result is in the file; 1 there is none, or a rank hangs, with the reason on stderr; 2 wrong
 // arguments.
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include <cstdio>
-#include <fstream>
 
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/store_client/store_client.h"
 #include "worker_runtime/context/choices.h"
@@ -25,6 +27,12 @@ namespace {
 int fail(const std::string& why) {
     std::fprintf(stderr, "muster-pairs: %s\n", why.c_str());
     return 1;
+}
+
+/// The file is there. When it was removed, whoever waited for it was stopped, and nothing must be left behind.
+bool write_result(const std::string& path, std::string_view text) {
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+    return file.valid() && write_whole(file.get(), text);
 }
 
 /// Once this rank has its result. An error: a rank hangs. The job would wait for it without end, so this rank should
@@ -51,7 +59,7 @@ int main(int argc, char** argv) {
     }
     terms.limits = *limits;
     // What stays there if this process hangs.
-    std::ofstream(path, std::ios::binary) << "begun\n";
+    write_result(path, "begun\n");
     ::unsetenv("MUSTER_TRANSPORT");  // between nodes it is TCP, whatever a trainer uses
     const auto environment = read_environment(variable);
     if (!environment) return fail(environment.error().context);
@@ -64,9 +72,7 @@ int main(int argc, char** argv) {
     terms.store = std::make_shared<RoundStore>(std::move(*client), cat("doctor/", environment->round, '/'));
     const auto found = search_bad_nodes(terms);
     if (!found) return fail(found.error().context);
-    std::ofstream file(path, std::ios::binary);
-    file << *found;
-    if (!file.flush()) return fail(cat("write ", path));
+    if (!write_result(path, *found)) return fail(cat("write ", path));
     const auto ended = wait_for_others(terms);
     return ended ? 0 : fail(ended.error().context);
 }

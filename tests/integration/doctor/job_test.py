@@ -167,6 +167,7 @@ class Preflight(unittest.TestCase):
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
+            self.assertEqual(list(job.directory.glob("muster-pairs-*")), [])
 
     def test_a_stop_ends_what_the_looks_have_started(self):
         with Job() as job:
