@@ -11,8 +11,8 @@
 
 namespace muster::launcher {
 
-/// Its stdout at its end or at `limit`; nothing if `is_stopping`, polled every 20 ms, returned true before. It is killed
-/// and reaped then; one that hangs in the kernel does not end, and costs 1 s more. `input` is its stdin. As with
+/// Its stdout at its end or at `limit`; nothing if `is_stopping`, polled every 20 ms, returned true before. It is
+/// killed and reaped then; one that hangs in the kernel does not end, and costs 1 s more. `input` is its stdin. As with
 /// SideRuns, "note ..." says why it did not start.
 std::optional<std::string> program_output(std::vector<std::string> words, Duration limit,
                                           const std::function<bool()>& is_stopping, std::string_view input = {});

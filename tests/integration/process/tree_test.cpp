@@ -294,7 +294,8 @@ TEST_CASE("a guardian killed -9 takes its workers with it, the agent removes wha
     }
 }
 
-TEST_CASE("a program beside the agent, which may write a checkpoint, outlives a lost guardian with what it has started") {
+TEST_CASE(
+    "a program beside the agent, which may write a checkpoint, outlives a lost guardian with what it has started") {
     HostFixture fixture;
     REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, patience));
     fixture.host->start({act({"stubborn"})});
