@@ -173,7 +173,7 @@ TEST_CASE("A key that comes just before the deadline costs no connection to a se
     const FakeServer server;
     constexpr auto timeout = 200ms;
     constexpr std::size_t request_bytes = 1 + 8 + 8 + 2;  // WAIT and GET of "/k" alike
-    std::promise<void> connected;
+    std::promise<void> connected, came;
     std::thread serving([&] {
         const int first = server.accept();
         read_exactly(first, 5 + 5);
@@ -182,7 +182,8 @@ TEST_CASE("A key that comes just before the deadline costs no connection to a se
         read_exactly(second, 5 + 1 + 8 + 8 + 15);
         ::send(second, "\1", 1, 0);
         connected.get_future().wait();
-        ::send(second, "\0", 1, 0);  // the end of the wait is there before its deadline
+        ::send(second, "\0", 1, 0);
+        came.set_value();
         read_exactly(second, 2 * request_bytes);
         std::this_thread::sleep_for(timeout);
         ::send(second, "\5\0\0\0\0\0\0\0value", 8 + 5, MSG_NOSIGNAL);
@@ -191,6 +192,7 @@ TEST_CASE("A key that comes just before the deadline costs no connection to a se
     });
     std::optional<StoreClient> client = StoreClient::connect(server.endpoint(), {.connect_timeout = 60s}).value();
     connected.set_value();
+    came.get_future().wait();  // the end of the wait is there before it begins
     const auto got = client->get("k", timeout);
     const auto later = client->set("n", "");
     client.reset();
