@@ -81,15 +81,14 @@ std::string RoundStore::address() const {
 
 /// How many of the keys are there at the deadline, before the first that is not.
 Result<std::size_t> RoundStore::wait_for(const Keys& keys, Instant deadline) {
-    const std::lock_guard lock(connection_->mutex);
-    auto& client = connection_->client;
-    const auto come = client.wait(keys, std::max<Duration>(deadline - Clock::now(), 1ms));
-    if (come) return keys.size();
-    if (come.error().code != Errc::timed_out) return come.error();
-    std::size_t there = 0;
-    for (; there < keys.size(); ++there) {
-        if (!MUSTER_TRY(client.check({keys[there]}, answer_timeout))) break;
+    {
+        const std::lock_guard lock(connection_->mutex);
+        const auto come = connection_->client.wait(keys, std::max<Duration>(deadline - Clock::now(), 1ms));
+        if (come) return keys.size();
+        if (come.error().code != Errc::timed_out) return come.error();
     }
+    std::size_t there = 0;
+    while (there < keys.size() && MUSTER_TRY(are_there({keys[there]}))) ++there;
     return there;
 }
 
