@@ -18,8 +18,9 @@ namespace {
 constexpr std::uint64_t copy_chunk_bytes = 1u << 20;
 /// A neighbour that is silent for so long costs the copies of this round.
 constexpr Duration chunk_time = 60s;
-/// The same before a copy. A neighbour with a larger share first reserves memory, copies and computes checksums. With
-/// tens of gigabytes in new memory that may take a minute. The end of its connection shows one that has died.
+/// The same before a copy. A rank with a larger share first reserves memory, copies and computes checksums, and the
+/// rank that receives it reserves as much. With tens of gigabytes in new memory that may take a minute. The end of its
+/// connection shows one that has died.
 constexpr Duration head_time = 10min;
 constexpr auto closed = "a checkpointer was closed";
 
@@ -135,6 +136,8 @@ Result<bool> NeighbourCopies::exchange(const Image& image) {
         MUSTER_TRY(batch.wait());
     }
     for (auto& each : incoming_) make_room(each);
+    // All of them, because a rank that waits for its other neighbour stands still, too.
+    MUSTER_TRY(terms_.group->run(barrier(), head_time));
     MUSTER_TRY(exchange_bytes(image));
     return exchange_receipts();
 }
