@@ -75,7 +75,8 @@ struct CheckpointState {
 /// The behaviour of save() while the previous save is still being written. A save to local disks only also needs the
 /// previous copies on the next node to be complete, because a lost node loses its disk. A skipped save counts for
 /// `shared_every`, so it delays no save to the shared directory. For a short save in progress, such as a snapshot, both
-/// values wait.
+/// values wait. With `wait`, a rank whose previous save is written waits for the other ranks up to persist_timeout, or
+/// up to an operation's timeout if that is longer.
 enum class WhenBusy {
     skip,  ///< skips this save on all ranks alike, reports it, and training continues
     wait,  ///< waits, so that no save is skipped

@@ -86,8 +86,8 @@ class Context {
     /// calls rejoin().
     void can_rejoin(bool can);
     /// Waits until the next round begins, and renews this context in place. Errors: invalid_argument: the round has not
-    /// ended; unsupported, cancelled: no round follows for this process. After another error than invalid_argument, the
-    /// context can only be destroyed.
+    /// ended; unsupported, cancelled: no round follows for this process, or the agent has not ended the round within
+    /// 15 s. After another error than invalid_argument, the context can only be destroyed.
     Result<void> rejoin();
 
     /// Used by Checkpointer. Null if there is no agent to keep snapshots.
