@@ -317,6 +317,9 @@ TEST_CASE(
         ::kill(left.pid, SIGKILL);
         CHECK(::waitpid(left.pid, nullptr, 0) == left.pid);
     }
+    // The pair must know its new reserve, to reap it.
+    REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, patience));
+    CHECK(describe(fixture.run(act({"exit", "3"}, 9)).end) == describe(Exited{3}));
     fixture.end();
     CHECK(descendants_of(::getpid(), all_processes()).empty());
 }
