@@ -19,6 +19,9 @@ shift
 # Another port and another name for each start, so that two jobs may share hosts.
 port=${PORT:-$((20480 + $$ % 8192))}
 job=${JOB:-ssh-$$-$(date +%s)}
+# The first host as an endpoint has it: without ssh's "user@", and an IPv6 address in brackets.
+place=${hosts[0]##*@}
+if [[ $place == *:* ]]; then place=[$place]; fi
 
 key=${MUSTER_KEY:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
 # For the shell at the other end. The file is there until muster's shell has read it, or its start here is over.
@@ -43,7 +46,7 @@ start() { # RANK
     fi
     # Which host is the meeting place is said, not found out: its name may be an alias that ssh alone knows as its own.
     command=("${MUSTER:-muster}" --nnodes="${#hosts[@]}" --rdzv-backend=c10d
-        --rdzv-endpoint="${hosts[0]}:$port" --rdzv-conf="is_host=$(($1 == 0))" --rdzv-id="$job" --node-rank="$1"
+        --rdzv-endpoint="$place:$port" --rdzv-conf="is_host=$(($1 == 0))" --rdzv-id="$job" --node-rank="$1"
         --nproc-per-node="${WORKERS:-auto}" "${@:2}")
     file=$(printf '%q' "$file")
     words="read -r MUSTER_KEY <$file && rm -f $file && export MUSTER_KEY && cd $(printf '%q' "$PWD") && exec $(printf '%q ' "${command[@]}")"

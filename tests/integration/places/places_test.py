@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -329,6 +330,20 @@ class Scripts(unittest.TestCase):
             # srun takes no empty number.
             self.assertNotIn("SRUN_CPUS_PER_TASK", self.run_script(f"slurm/{name}.sh", "x").stdout)
             self.assertIn("SRUN_CPUS_PER_TASK=64\n", self.run_script(f"slurm/{name}.sh", "x", SLURM_CPUS_PER_TASK="64").stdout)
+
+    def test_hosts_as_ssh_takes_them_have_one_meeting_place(self):
+        """In the place of ssh stands a program that shows what it is to run on the host."""
+        for host, place in (("n1", "n1"), ("me@n1", "n1"), ("fd00::1", "[fd00::1]"), ("me@fd00::1", "[fd00::1]")):
+            with self.subTest(host=host), tempfile.TemporaryDirectory(prefix="muster-places-") as folder:
+                ssh = pathlib.Path(folder) / "ssh"
+                ssh.write_text('#!/bin/sh\ncase $1 in -tt) echo "$2 $3" ;; *) echo file ;; esac\n')
+                ssh.chmod(0o755)
+                done = self.run_script("ssh/run.sh", f"{host} me@n2", "x", SSH=str(ssh), PORT="29400")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                commands = {words[0]: words for words in map(shlex.split, done.stdout.splitlines())}
+                self.assertEqual(sorted(commands), sorted([host, "me@n2"]), done.stdout)
+                for words in commands.values():
+                    self.assertIn(f"--rdzv-endpoint={place}:29400", words)
 
     def test_those_without_a_scheduler_tell_what_they_want(self):
         for script in ("mpi/run.sh", "ssh/run.sh"):
