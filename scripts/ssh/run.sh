@@ -10,11 +10,11 @@
 # Each start has a key of its own (MUSTER_KEY, else a new one), so that nobody else can join the job. It goes to each host
 # through ssh's standard input, never in arguments, into a file that muster's shell there reads and removes.
 set -u
-if [[ $# -lt 2 ]]; then
+read -rd '' -a hosts <<<"${1:-}" # also one a line
+if [[ $# -lt 2 || ${#hosts[@]} -eq 0 ]]; then
     echo "usage: $0 'HOST HOST ...' PROGRAM [ARGUMENTS]" >&2
     exit 2
 fi
-read -ra hosts <<<"$1"
 shift
 # Another port and another name for each start, so that two jobs may share hosts.
 port=${PORT:-$((20480 + $$ % 8192))}

@@ -333,12 +333,13 @@ class Scripts(unittest.TestCase):
 
     def test_hosts_as_ssh_takes_them_have_one_meeting_place(self):
         """In the place of ssh stands a program that shows what it is to run on the host."""
-        for host, place in (("n1", "n1"), ("me@n1", "n1"), ("fd00::1", "[fd00::1]"), ("me@fd00::1", "[fd00::1]")):
+        for host, place, between in (("n1", "n1", "\n"), ("me@n1", "n1", " "), ("fd00::1", "[fd00::1]", "\t"),
+                                     ("me@fd00::1", "[fd00::1]", "  ")):
             with self.subTest(host=host), tempfile.TemporaryDirectory(prefix="muster-places-") as folder:
                 ssh = pathlib.Path(folder) / "ssh"
                 ssh.write_text('#!/bin/sh\ncase $1 in -tt) echo "$2 $3" ;; *) echo file ;; esac\n')
                 ssh.chmod(0o755)
-                done = self.run_script("ssh/run.sh", f"{host} me@n2", "x", SSH=str(ssh), PORT="29400")
+                done = self.run_script("ssh/run.sh", f"{host}{between}me@n2", "x", SSH=str(ssh), PORT="29400")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 commands = {words[0]: words for words in map(shlex.split, done.stdout.splitlines())}
                 self.assertEqual(sorted(commands), sorted([host, "me@n2"]), done.stdout)
@@ -346,8 +347,9 @@ class Scripts(unittest.TestCase):
                     self.assertIn(f"--rdzv-endpoint={place}:29400", words)
 
     def test_those_without_a_scheduler_tell_what_they_want(self):
-        for script in ("mpi/run.sh", "ssh/run.sh"):
-            for words in ([], ["n1"]):
+        for script, *words in (("mpi/run.sh",), ("mpi/run.sh", "n1"), ("ssh/run.sh",), ("ssh/run.sh", "n1"),
+                               ("ssh/run.sh", "", "x"), ("ssh/run.sh", " \n", "x")):
+            with self.subTest(script, words=words):
                 done = self.run_script(script, *words)
                 self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
                 self.assertIn("PROGRAM [ARGUMENTS]", done.stderr)
