@@ -5,6 +5,7 @@ and links by copying the back end that this build has. The end is the real one: 
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ LIBRARY = BIN.parent / "lib"
 COMPILER = """#!/bin/sh
 printf '%s\\n' "$*" >>"$NOTES"
 [ -z "$SAYS" ] || { echo "$SAYS"; exit 1; }
+[ -z "$STOPS" ] || ! mkdir "$NOTES.stopped" 2>/dev/null || kill -TERM "$PPID"
 case " $* " in *" -shared "*) from=$BUILT ;; *) from=/dev/null ;; esac
 for word; do [ "$last" = -o ] && to=$word; last=$word; done
 cp "$from" "$to" && chmod =rwx "$to"  # as a linker: the mode is the umask's
@@ -46,7 +48,7 @@ class TorchBuild(unittest.TestCase):
 
     def build(self, *words, umask=-1, **variables):
         environment = {**os.environ, "PYTHON_EXEC": PYTHON, "XDG_CACHE_HOME": str(self.folder / "cache"), "NOTES": str(self.notes), "BUILT": str(self.library),
-                       "SAYS": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
+                       "SAYS": "", "STOPS": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         return subprocess.run([BIN / "muster", "torch-build", *map(str, words)], capture_output=True, text=True, timeout=190, env=environment,
                               umask=umask)
 
@@ -107,6 +109,11 @@ class TorchBuild(unittest.TestCase):
                 self.assertIn("muster: torch-build: ", done.stderr)
                 self.assertIn(said, done.stderr)
                 self.assertFalse(list(self.folder.glob("cache/muster/torch/*")))
+
+    def test_one_that_is_stopped_leaves_nothing_in_the_cache(self):
+        done = self.build("--compiler", self.compiler, STOPS="yes")
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.stdout + done.stderr)
+        self.assertEqual(list((self.folder / "cache/muster/torch").iterdir()), [])
 
     def test_a_python_without_torch_is_named(self):
         done = self.build("--compiler", self.compiler, PYTHON_EXEC="/usr/bin/python3")

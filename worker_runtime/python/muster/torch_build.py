@@ -9,6 +9,7 @@ import concurrent.futures
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from muster import library
 COMPILE_LIMIT_SECONDS = 900  # of one file; it takes a minute on a fast core
 _MEMORY_OF_A_COMPILER = 1.5 * 2**30
 _FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread")
+_stopped_by = []  # No exception, which might come where a thread of the pool is started: the next program is not run
 
 
 class Refused(Exception):
@@ -62,6 +64,8 @@ def _find_compiler(named):
 
 
 def _run(words):
+    if _stopped_by:
+        raise Refused("stopped")
     try:
         done = subprocess.run(list(map(str, words)), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=COMPILE_LIMIT_SECONDS)
@@ -123,9 +127,14 @@ def main():
                         "where scripts look for it)")
     parser.add_argument("--compiler", metavar="CXX", help="C++ compiler (default: CXX, then c++)")
     options = parser.parse_args()
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_DFL:  # with nohup one is ignored
+            signal.signal(number, lambda number, _frame: _stopped_by.append(number))
     try:
         made = build(options.out, options.compiler)
     except Refused as why:
+        if _stopped_by:
+            return 128 + _stopped_by[0]
         print(f"muster: torch-build: {why}", file=sys.stderr)
         return 1
     print(f"muster: made {made}" + ("" if not options.out else f"; scripts find it with MUSTER_TORCH_LIBRARY={made}"))
