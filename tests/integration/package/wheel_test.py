@@ -73,6 +73,20 @@ for name in muster.__all__:
         if any(one in (inspect.Signature.empty, tuple, list, dict) for one in types):
             print(member.__qualname__)
 """
+# Runs scripts/package/wheel where the disk has room for all but the last file.
+FULL_DISK = """import errno, runpy, sys, zipfile
+
+write = zipfile.ZipFile.writestr
+
+def write_if_room(archive, entry, data):
+    if entry.filename.endswith("/RECORD"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write(archive, entry, data)
+
+zipfile.ZipFile.writestr = write_if_room
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def call(*words, check=True, **environment):
@@ -142,6 +156,12 @@ class Wheel(unittest.TestCase):
         for line in call(self.bin / "python", "-c", "import importlib.metadata as m; print(*(f'{e.name} = \"{e.value}\"' for e in "
                          "m.distribution('muster').entry_points), sep='\\n')").stdout.splitlines():
             self.assertIn(line, project)
+
+    def test_a_full_disk_leaves_no_part_of_one(self):
+        done = call(sys.executable, "-c", FULL_DISK, SOURCE / "scripts/package/wheel", "--build", BUILD, self.folder / "full", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("No space left on device", done.stderr)
+        self.assertEqual(list((self.folder / "full").iterdir()), [])
 
     def test_the_programs_work(self):
         self.assertEqual({path.name for path in self.bin.iterdir() if path.name.startswith("muster")}, PROGRAMS)
