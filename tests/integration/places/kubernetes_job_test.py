@@ -30,6 +30,8 @@ class KubernetesJob(unittest.TestCase):
         for line in ("runAsNonRoot: true", "allowPrivilegeEscalation: false", "drop: [ALL]", "type: RuntimeDefault",
                      "automountServiceAccountToken: false", "secretName: train", "defaultMode: 0400"):
             self.assertIn(line, job)
+        # A pod that its node loses costs none of the tries that failures have.
+        self.assertRegex(job, r"- action: Ignore .*\n +onPodConditions:\n +- type: DisruptionTarget\n")
         # The file is the Secret's key, below the mount; the guide and the file give the same commands for it.
         folder, key = re.search(r"name: MUSTER_SECRET_FILE\n +value: (.*)/(.*)\n", job).groups()
         self.assertIn(f"mountPath: {folder}\n", job)
