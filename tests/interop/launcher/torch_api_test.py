@@ -131,6 +131,11 @@ class Api(unittest.TestCase):
         for word in ("--nnodes=1:3", "--virtual-local-rank", "--duplicate-stdout-filters=a,,b,c", "--local-addr=here", "--rdzv-id=api"):
             self.assertIn(word, words)
         self.assertEqual([word for word in words if word.startswith("--rdzv-conf")], [])
+        # torch reads the first one so, and makes such a one of --master_addr.
+        for endpoint, taken in (("fd00::1:6000", "[fd00::1]:6000"), ("[fd00::1]:6000", "[fd00::1]:6000"), ("a:1,b:2", "a:1,b:2"), ("a", "a")):
+            self.assertIn(f"--rdzv-endpoint={taken}", compat.options.of(self.config(rdzv_endpoint=endpoint)))
+        static = torchrun.parse_args(["--nnodes=2", "--node_rank=1", "--master_addr=fd00::1", "--master_port=29400", "train.py"])
+        self.assertIn("--rdzv-endpoint=[fd00::1]:29400", compat.options.of(torchrun.config_from_args(static)[0]))
 
     def test_launch_gives_the_local_rank(self):
         from torch.distributed import launch

@@ -53,11 +53,17 @@ def _rendezvous(config: Any) -> dict[str, Any]:
         conf.pop("timeout", None)  # every LaunchConfig has one, and torch's c10d looks at join_timeout alone
     # torch gives a job without an id one of its own. Without one, and without an endpoint, muster would take this node for one
     # of the job that is at the default place, and keep it as a spare.
-    endpoint = config.rdzv_endpoint
+    endpoint = _endpoint(config.rdzv_endpoint or "")
     if not endpoint and config.rdzv_backend == "c10d":
         endpoint = "localhost:0" if config.max_nodes == 1 else "localhost:29400"
     return {"rdzv-backend": config.rdzv_backend, "rdzv-endpoint": endpoint, "rdzv-id": config.run_id or uuid.uuid4().hex, "node-rank": rank,
             "rdzv-conf": ",".join(f"{key}={value}" for key, value in conf.items())}
+
+
+def _endpoint(text: str) -> str:
+    """torch takes what is behind the last colon for the port, behind an IPv6 address, too; and makes HOST:PORT of --master-addr."""
+    host, _, port = text.rpartition(":")
+    return f"[{host}]:{port}" if ":" in host and not set("[,") & set(text) else text
 
 
 def _logs(specs: Any) -> dict[str, Any]:
