@@ -33,10 +33,11 @@ class Units(DaemonUnits, Booted):
         self.assertEqual(len(self.messages(_SYSTEMD_UNIT=agent, MUSTER_STREAM="stdout", MUSTER_RANK="1")), 2)
         self.assertEqual(self.systemd.show(agent, "Result"), "success")
 
-    def test_an_agent_starts_behind_the_disks_and_users_of_the_network_and_stops_before_they_go(self):
+    def test_an_agent_starts_behind_what_its_workers_need_and_stops_before_it_goes(self):
         after = self.systemd.show(self.job("ordered", ALONE, start=False), "After").split()
-        for target in ("network-online.target", "remote-fs.target", "nss-user-lookup.target"):
-            self.assertIn(target, after)
+        for needed in ("network-online.target", "remote-fs.target", "nss-user-lookup.target", "nvidia-persistenced.service",
+                       "nvidia-fabricmanager.service"):
+            self.assertIn(needed, after)
 
     def test_the_kill_of_an_agent_leaves_no_worker_and_it_comes_back(self):
         self.drop_in("muster-agent@.service", "[Service]\nRestartSec=100ms\n")
