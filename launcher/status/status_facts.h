@@ -56,6 +56,8 @@ struct StatusJob {
     std::int64_t round = -1;
     std::int64_t restarts_used = 0;
     std::int64_t restarts_max = 0;
+    /// Of these; with a window, fewer may be used than there were. -1: the daemon does not report it.
+    std::int64_t restarts_left = -1;
     std::int64_t nodes_min = 0;
     std::int64_t nodes_max = 0;
     std::int64_t step = -1;

@@ -74,6 +74,7 @@ StatusJob job_in(const json& object) {
     job.round = agent::integer_or(object, "round");
     job.restarts_used = agent::integer_or(object, "restarts_used", 0);
     job.restarts_max = agent::integer_or(object, "restarts_max", 0);
+    job.restarts_left = agent::integer_or(object, "restarts_left");
     job.nodes_min = agent::integer_or(object, "nodes_min", 0);
     job.nodes_max = agent::integer_or(object, "nodes_max", 0);
     job.step = agent::integer_or(object, "step");

@@ -16,7 +16,8 @@ namespace muster::launcher {
 namespace {
 
 std::string restarts(const StatusJob& job) {
-    return cat(job.restarts_used, "/", job.restarts_max);
+    const bool is_known = job.restarts_left >= 0 && job.restarts_left <= job.restarts_max;
+    return cat(is_known ? job.restarts_max - job.restarts_left : job.restarts_used, "/", job.restarts_max);
 }
 
 std::size_t running_nodes(const StatusJob& job) {

@@ -24,8 +24,8 @@ void add(std::string& out, std::string_view type, std::string_view data) {
     out += cat("event: ", type, "\ndata: ", data, "\n\n");
 }
 
-/// What the list of jobs shows. Of what changes with time alone there is but the goodput, in tenths of a percent, so
-/// that idle jobs cost few bytes.
+/// What the list of jobs shows. Of what changes with time alone there is but the goodput, in tenths of a percent, and
+/// now and then the restarts that are left, so that idle jobs cost few bytes.
 std::string row_of(const JobSummary& job) {
     const auto sum = [](const auto& counts) {
         return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0},
@@ -38,6 +38,7 @@ std::string row_of(const JobSummary& job) {
                        {"nodes_max", job.nodes_max},
                        {"restarts_used", job.restarts_used},
                        {"restarts_max", job.restarts_max},
+                       {"restarts_left", job.restarts_left},
                        {"rounds", sum(job.counters.rounds)},
                        {"failures", sum(job.counters.failures)},
                        {"goodput", std::round(job.time.goodput() * 1000) / 1000}};

@@ -78,6 +78,7 @@ nlohmann::json describe(const Job& job, Instant now) {
                        {"round", job.round().number},
                        {"restarts_used", job.restarts_used()},
                        {"restarts_max", job.terms().restarts_max},
+                       {"restarts_left", job.restarts_left(now)},
                        {"nodes_min", job.terms().nodes_min},
                        {"nodes_max", job.terms().nodes_max},
                        {"waiting_for", job.waiting_for(now)},

@@ -10,11 +10,11 @@
 
 namespace muster::rendezvous {
 
-/// {"jobs": [{"id", "phase", "round", "restarts_used", "restarts_max", "nodes_min", "nodes_max", "waiting_for",
-///   "step", "step_seconds", "samples_per_second", "exposed_communication", "straggler_cost", "slowest_rank",
-///   "checkpoint_step", "checkpoints": {TIER: {"step", "age_s"} ...}, "expected_hosts", "goodput": {"text",
-///   "wall_clock", a member for each bucket ...}, "nodes": [{"host", "pid", "place", "group_rank", "rank_base",
-///   "slots", "role", "connected", "silent_ms",
+/// {"jobs": [{"id", "phase", "round", "restarts_used", "restarts_max", "restarts_left", "nodes_min", "nodes_max",
+///   "waiting_for", "step", "step_seconds", "samples_per_second", "exposed_communication", "straggler_cost",
+///   "slowest_rank", "checkpoint_step", "checkpoints": {TIER: {"step", "age_s"} ...}, "expected_hosts",
+///   "goodput": {"text", "wall_clock", a member for each bucket ...}, "nodes": [{"host", "pid", "place", "group_rank",
+///   "rank_base", "slots", "role", "connected", "silent_ms",
 ///     "overdue": [{"rank", "idle_ms", "operation", "place"}], "waiting": ...,
 ///     "standbys": {"count", "memory_bytes"}}]}]}
 /// in the order given, and "embedded": true beside "jobs" where the daemon ends with a node's job. Text that is not

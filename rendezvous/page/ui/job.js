@@ -4,7 +4,7 @@ import {el, plain, say, section, show, Table} from './dom.js';
 import {HeatMap, TimeSpent, Timeline} from './charts.js';
 import {markOf, reasonText} from './history.js';
 import {byTrouble, clock, count, duration, jobAddress, nodeAddress, number, percent, phaseSentence, ranges, ranksOf,
-  stateCell, stateOf} from './words.js';
+  restarts, stateCell, stateOf} from './words.js';
 
 const pageRows = 50;
 const eventsShown = 50;
@@ -126,7 +126,7 @@ export class Job {
     set('Checkpoint', checkpointText(row, model.detail.checkpoints ?? {}));
     set('Trained', row.goodput > 0 ? percent(row.goodput) : '-');
     set('Nodes', Object.entries(row.nodes).map(([place, many]) => `${number(many)} ${place}`).join(', ') || 'none');
-    set('Restarts', `${number(row.restarts_used)} of ${number(row.restarts_max)}`);
+    set('Restarts', restarts(row));
     set('Failures', number(row.failures));
   }
 

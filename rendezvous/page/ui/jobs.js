@@ -1,7 +1,7 @@
 // All jobs of the daemon.
 
 import {el, Table} from './dom.js';
-import {count, jobAddress, number, percent, stateCell} from './words.js';
+import {count, jobAddress, number, percent, restarts, stateCell} from './words.js';
 
 const order = ['draining', 'gathering', 'running', 'ending', 'over'];
 
@@ -17,7 +17,7 @@ export class Jobs {
       {name: 'Step', number: true, cell: (row) => number(row.step)},
       {name: 'Trained', number: true, cell: (row) => (row.goodput > 0 ? percent(row.goodput) : '-')},
       {name: 'Rounds', number: true, cell: (row) => number(row.rounds)},
-      {name: 'Restarts', number: true, cell: (row) => `${number(row.restarts_used)} of ${number(row.restarts_max)}`},
+      {name: 'Restarts', number: true, cell: restarts},
     ], 'No job is here. A job appears when its first node joins; one that is over stays for an hour.');
     this.node = el('div', {}, this.table.all);
   }

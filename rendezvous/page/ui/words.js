@@ -4,6 +4,12 @@ export const count = (value, one, many = `${one}s`) => `${number(value)} ${value
 export const number = (value) => (value === undefined || value === null ? '-' : Number(value).toLocaleString('en'));
 export const percent = (part) => `${(100 * part).toFixed(1)} %`;
 
+// Of the budget. With a window, fewer of them count than there were.
+export function restarts(row) {
+  const counted = row.restarts_max - row.restarts_left;
+  return `${number(counted)} of ${number(row.restarts_max)}${row.restarts_used > counted ? `, ${number(row.restarts_used)} in all` : ''}`;
+}
+
 export function duration(seconds) {
   if (!(seconds >= 0)) return '-';
   if (seconds < 10) return `${Number(seconds.toFixed(1))} s`;

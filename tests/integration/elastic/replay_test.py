@@ -198,7 +198,8 @@ class Replay:
         newest = max(self.newest.values(), default=-1)
         nodes = [{name: value for name, value in node.items() if name != "left_out" or node["place"] == "waiting"}
                  for node in self.nodes.values()]
-        return self.job | ({"checkpoint_step": newest} if newest >= 0 else {}), nodes
+        left = {"restarts_left": self.job["restarts_max"] - self.job["restarts_used"]}
+        return self.job | left | ({"checkpoint_step": newest} if newest >= 0 else {}), nodes
 
     def metrics(self):
         """The series that count rounds, restarts and nodes."""

@@ -119,6 +119,8 @@ class Seen(unittest.TestCase):
             self.assertEqual(fact("Checkpoint", "running", detail=f"{{checkpoints: {tiers}}}"),
                              "step 1,050 in memory (12 s ago), step 1,045 in neighbours' memory, step 1,040 on local disks (now), "
                              "step 1,030 in the checkpoint directory (5 min ago)")
+            budget = "restarts_used: {}, restarts_max: 10, restarts_left: 8"
+            self.assertEqual([fact("Restarts", "running", row=budget.format(used)) for used in (2, 12)], ["2 of 10", "2 of 10, 12 in all"])
             self.assertEqual([fact("Checkpoint", "running"), fact("Checkpoint", "over", row="checkpoint_step: 40")], ["-", "step 40"])
             self.check(page)
 

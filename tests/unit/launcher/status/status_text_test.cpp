@@ -52,6 +52,11 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
           "NODE                       PID      PLACE      RANKS        HEARD\n"
           "gpu01                      4711     running    0-7          0 s ago\n"
           "gpu02                      4711     running    8-15         0 s ago\n");
+    auto with_window = job("train", "running", json::array());
+    with_window["restarts_used"] = 12;
+    with_window["restarts_left"] = 1;
+    CHECK(job_lines(facts({with_window}).jobs.at(0)).at(0).text ==
+          "job train: running, round 3, 0 of 2-4 nodes, step 1200, 2/3 restarts used");
     CHECK(unknown_job(all, "") == "name a job; jobs: train, eval");
     CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
     CHECK(text(status_lines(facts({}), {}, 80)) == "no jobs\n");

@@ -29,6 +29,7 @@ struct OneJob {
                              job.id = "train";
                              job.phase = "running";
                              job.nodes["running"] = 1;
+                             job.restarts_left = 2;
                              job.step = step;
                              return is_known ? std::vector{job} : std::vector<JobSummary>{};
                          },
@@ -89,6 +90,7 @@ TEST_CASE("a new viewer gets the state, and then a comment until something chang
     CHECK(types(first) == std::vector<std::string>{"clock", "daemon", "jobs", "job", "nodes", "happened"});
     CHECK(first[0].second["now_ms"] == 1234);
     CHECK(first[2].second["rows"]["train"]["nodes"] == json{{"running", 1}});
+    CHECK(first[2].second["rows"]["train"]["restarts_left"] == 2);
     CHECK(first[5].second["data"]["text"] == "joined");
     look(news);
     CHECK(news.next(seen) == ":\n\n");
