@@ -6,6 +6,7 @@ import {History} from './history.js';
 import {Job} from './job.js';
 import {Jobs} from './jobs.js';
 import {Node as NodeView} from './node.js';
+import {Pace} from './pace.js';
 import {Stream} from './stream.js';
 import {clock, duration} from './words.js';
 
@@ -13,6 +14,7 @@ const byId = (id) => document.getElementById(id);
 const model = {daemon: {}, jobs: new Map(), nodes: new Map(), detail: {}, history: new History(), skew: 0,
   now: () => Date.now() + model.skew};
 let view;
+const pace = new Pace(); // Of the job that is watched.
 let watched; // The job whose nodes and events are streamed.
 let known = false; // The first news is here.
 const changed = new Set();
@@ -35,7 +37,7 @@ function decode(text) {
 
 function heard(type, data) {
   switch (type) {
-    case 'begin': return;
+    case 'begin': return pace.clear();
     case 'clock':
       model.skew = data.now_ms - Date.now();
       break;
@@ -43,7 +45,7 @@ function heard(type, data) {
       model.daemon = data;
       break;
     case 'jobs':
-      notePace(data.rows?.[watched]);
+      pace.note(data.rows?.[watched]?.step, performance.now());
       apply(model.jobs, data);
       break;
     case 'nodes':
@@ -69,15 +71,6 @@ function apply(rows, {whole, rows: newer, gone}) {
   for (const key of gone ?? []) rows.delete(key);
 }
 
-// Steps per second, from the last two different steps.
-function notePace(row) {
-  if (row?.step === undefined) return;
-  const last = model.paceFrom;
-  if (last && row.step > last.step) model.pace = (row.step - last.step) / ((Date.now() - last.at) / 1000);
-  if (!last || row.step !== last.step) model.paceFrom = {step: row.step, at: Date.now()};
-  if (last && row.step < last.step) model.pace = undefined;
-}
-
 let drawing = false;
 function draw() {
   if (drawing) return;
@@ -86,6 +79,7 @@ function draw() {
     drawing = false;
     if (!known || !view) return;
     if (!view.node.isConnected) open();
+    model.pace = pace.perSecond(performance.now());
     view.update(model, changed);
     changed.clear();
     say(view.heading, view.title);
@@ -111,7 +105,8 @@ function go() {
   if (job !== watched || !stream.target) {
     watched = job;
     known = false;
-    Object.assign(model, {nodes: new Map(), detail: {}, history: new History(), pace: undefined, paceFrom: undefined});
+    Object.assign(model, {nodes: new Map(), detail: {}, history: new History()});
+    pace.clear();
     follow();
   }
   draw();

@@ -120,7 +120,7 @@ export class Job {
     const set = (fact, value) => say(this.values[fact], value);
     const step = row.phase === 'over' ? model.history.over?.data.step ?? row.step : row.step;
     set('Step', step === undefined ? 'not reported' : number(step));
-    const rates = {'steps/s': model.pace, 'samples/s': row.phase === 'running' && model.detail.samples_per_second};
+    const rates = row.phase === 'running' ? {'steps/s': model.pace, 'samples/s': model.detail.samples_per_second} : {};
     set('Pace', Object.entries(rates).filter(([, rate]) => rate)
       .map(([unit, rate]) => `${number(Number(rate.toPrecision(3)))} ${unit}`).join(', ') || '-');
     set('Checkpoint', checkpointText(row, model.detail.checkpoints ?? {}));

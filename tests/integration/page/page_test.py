@@ -114,7 +114,14 @@ class Seen(unittest.TestCase):
             self.assertEqual([fact("Step", "running"), fact("Step", "over"), fact("Step", "over", ended="{step: 9}")], ["7", "7", "9"])
             samples = "{samples_per_second: 12345.6}"
             self.assertEqual(fact("Pace", "running", detail=samples, pace="1.2345"), "1.23 steps/s, 12,300 samples/s")
-            self.assertEqual([fact("Pace", "running"), fact("Pace", "over", detail=samples)], ["-", "-"])
+            self.assertEqual([fact("Pace", "running"), fact("Pace", "over", detail=samples, pace="1.5")], ["-", "-"])
+            # Agents report every 10 s: the step that a page sees first is old, and one that stays for long is a standstill.
+            paces = page.value("""import('/page/pace.js').then(({Pace}) => {
+              const pace = new Pace();
+              const at = (step, ms) => { pace.note(step, ms); return pace.perSecond(ms); };
+              return JSON.stringify([at(100, 0), at(200, 500), at(300, 10500), at(300, 20500), at(300, 115500), at(7, 116000)]
+                .map((one) => one ?? null));})""")
+            self.assertEqual(json.loads(paces), [None, None, 10, 10, 1, None])
             tiers = "{shared: {step: 1030, age_s: 300}, memory: {step: 1050, age_s: 12}, local: {step: 1040, age_s: 0}, neighbour: {step: 1045}}"
             self.assertEqual(fact("Checkpoint", "running", detail=f"{{checkpoints: {tiers}}}"),
                              "step 1,050 in memory (12 s ago), step 1,045 in neighbours' memory, step 1,040 on local disks (now), "
