@@ -205,9 +205,11 @@ void EventLoop::run_posted() {
 
 Instant EventLoop::run_tickers(Instant now) {
     Instant next = no_deadline;
+    const auto retired_count = retired_.size();
     // By index: a ticker's turn may remove itself or add another.
     for (std::size_t i = 0; i < tickers_.size(); ++i) next = std::min(next, tickers_[i]->turn(now));
-    return next;
+    // The end of a connection may give a deadline to a ticker that was asked before.
+    return retired_.size() > retired_count ? now : next;
 }
 
 }  // namespace muster::rendezvous

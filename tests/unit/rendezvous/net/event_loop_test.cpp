@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <future>
+#include <utility>
 
 #include "tests/support/catch.h"
 
@@ -95,6 +96,41 @@ TEST_CASE("a ticker is called when its deadline has come, and not much later") {
     REQUIRE(rung.wait_for(patience) == std::future_status::ready);
     CHECK(rung.get() >= start + 20ms);
     loop.invoke([&] { loop.remove(alarm); });
+}
+
+TEST_CASE("a ticker that retires a handler has the others asked again at once, those before it too") {
+    struct Told final : EventLoop::Ticker {
+        explicit Told(std::function<void()> on_turn) : on_turn_(std::move(on_turn)) {}
+        Instant turn(Instant) override {
+            on_turn_();
+            return no_deadline;
+        }
+        std::function<void()> on_turn_;
+    };
+    EventLoop loop;
+    const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    auto reader = std::make_unique<Reader>([] {});
+    REQUIRE(loop.add(fd, EPOLLIN, *reader).has_value());
+    bool has_ended = false;
+    std::promise<void> asked;
+    Told first([&] {
+        if (std::exchange(has_ended, false)) asked.set_value();
+    });
+    Told second([&] {
+        if (!reader) return;
+        loop.remove(fd, *reader);
+        loop.retire(std::move(reader));
+        has_ended = true;
+    });
+    loop.add(first);
+    loop.add(second);
+    loop.start_thread();
+    CHECK(asked.get_future().wait_for(patience) == std::future_status::ready);
+    loop.invoke([&] {
+        loop.remove(first);
+        loop.remove(second);
+    });
+    ::close(fd);
 }
 
 TEST_CASE("posted work may destroy a handler whose event was fetched with it") {
