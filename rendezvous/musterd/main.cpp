@@ -253,6 +253,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     (*events)->tell(EventKind::daemon_started, listening);
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
+    rendezvous::StopOnSignal::end_at_next(1s);
     log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
     return 0;
 }

@@ -18,6 +18,18 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+Instant ends_from{};
+
+void end_now(int number) {
+    if (std::chrono::steady_clock::now() < ends_from) return;
+    ::signal(number, SIG_DFL);
+    ::raise(number);  // takes effect when this returns
+}
+
+}  // namespace
+
 StopOnSignal::StopOnSignal(EventLoop& loop, std::function<void()> on_hang_up)
     : loop_(loop), on_hang_up_(std::move(on_hang_up)) {
     sigset_t signals;
@@ -43,6 +55,20 @@ void StopOnSignal::ready(std::uint32_t, Instant) {
     if (info.ssi_signo == SIGHUP) return on_hang_up_();
     signal_ = static_cast<int>(info.ssi_signo);
     loop_.stop();
+}
+
+void StopOnSignal::end_at_next(Duration one_request) {
+    ends_from = std::chrono::steady_clock::now() + one_request;
+    struct sigaction action {};
+    action.sa_handler = end_now;
+    action.sa_flags = SA_RESTART;
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    for (const int number : {SIGTERM, SIGINT}) {
+        ::sigaction(number, &action, nullptr);
+        ::sigaddset(&signals, number);
+    }
+    ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 Result<ServiceEnvironment> service_environment(const std::function<const char*(const char*)>& value_of, int own_pid) {

@@ -3,8 +3,10 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <map>
 #include <thread>
 
@@ -87,6 +89,33 @@ TEST_CASE("what a full queue of the manager refuses is said again after a second
     }
     CHECK(report.turn(now + 1s) == now + 31s);
     CHECK(manager.hear() == "READY=1\nWATCHDOG=1\nSTATUS=serving\n");
+}
+
+TEST_CASE("a second signal ends a daemon whose end hangs, and one that comes with the first does not") {
+    int hangs[2];
+    REQUIRE(::pipe(hangs) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        EventLoop loop;
+        const StopOnSignal signals(loop);
+        ::kill(::getpid(), SIGTERM);
+        loop.run();
+        StopOnSignal::end_at_next(1h);
+        ::raise(SIGTERM);
+        StopOnSignal::end_at_next(0s);
+        [[maybe_unused]] const auto written = ::write(hangs[1], "!", 1);
+        for (;;) ::pause();
+    }
+    REQUIRE(child > 0);
+    ::close(hangs[1]);
+    char word = 0;
+    CHECK(::read(hangs[0], &word, 1) == 1);  // it ends without a word where the signal of before counts
+    ::close(hangs[0]);
+    ::kill(child, SIGTERM);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGTERM);
 }
 
 TEST_CASE("a listening socket is taken over with its queue, anything else is refused and stays open") {
