@@ -25,6 +25,7 @@ function takeToken() {
   if (!given) return;
   stream.token = decode(given[1]);
   history.replaceState(null, '', `${location.pathname}#${given[2] || '/'}`);
+  if (stream.asks) stream.answer();
 }
 
 function decode(text) {
@@ -154,8 +155,7 @@ byId('ask').addEventListener('submit', (event) => {
   event.preventDefault();
   stream.token = byId('token').value.trim();
   byId('token').value = '';
-  stream.asks = false;
-  stream.restart();
+  stream.answer();
 });
 window.addEventListener('hashchange', () => {
   go();

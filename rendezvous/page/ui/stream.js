@@ -50,6 +50,12 @@ export class Stream {
     this.changed();
   }
 
+  // The person gave a token.
+  answer() {
+    this.asks = false;
+    this.restart();
+  }
+
   async run() {
     const abort = this.abort = new AbortController();
     // No header can have it, so it is not the daemon's.

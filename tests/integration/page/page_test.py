@@ -295,7 +295,10 @@ class Seen(unittest.TestCase):
             page.value(f"document.getElementById('token').value = '{token}'; document.querySelector('#ask button').click()")
             page.wait_for("No job is here.")
             self.check(page, but=("401",))
-            self.browser.page(f"http://{OUTER}:{job.port}/#token=wrong").wait_for("This token is not the daemon's.")
+            page = self.browser.page(f"http://{OUTER}:{job.port}/#token=wrong")
+            page.wait_for("This token is not the daemon's.")
+            page.value(f"location.hash = 'token={token}'")  # As an address that is pasted into the same tab.
+            page.wait_for("No job is here.")
             page = self.browser.page(f"http://{OUTER}:{job.port}/#token={token}&/daemon")
             page.wait_for("muster_agents")
             self.assertEqual(page.value("location.hash"), "#/daemon")
