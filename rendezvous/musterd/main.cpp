@@ -226,6 +226,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     if (!events) return print_error(cat("--events: ", events.error().context), exit_unavailable);
     config.on_event = (*events)->sink();
     rendezvous::EventLoop loop;
+    if (const auto& opened = loop.opened(); !opened) return print_error(opened.error().context, exit_unavailable);
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) return print_error(listeners.error().context, exit_unavailable);
     if (const auto why = open_to_strangers(*listeners); !config.keys && !why.empty()) {

@@ -30,6 +30,14 @@ int timeout_ms(Instant deadline) {
     return static_cast<int>(std::min<std::int64_t>(left, 60'000));
 }
 
+Error no_watch(int number, int fd) {
+    MUSTER_CHECK(number == ENOSPC || number == ENOMEM, number, fd);
+    return Error{Errc::limit_exceeded, number == ENOSPC
+                                           ? "this user's processes watch as many descriptors as they may; raise "
+                                             "fs.epoll.max_user_watches (sysctl)"
+                                           : "the kernel has no memory to watch one more descriptor"};
+}
+
 }  // namespace
 
 struct EventLoop::Shared {
@@ -47,14 +55,18 @@ struct EventLoop::Shared {
     }
 };
 
-EventLoop::EventLoop() : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), shared_(std::make_unique<Shared>()) {
-    MUSTER_CHECK(epoll_fd_ >= 0, errno);
+EventLoop::EventLoop() : shared_(std::make_unique<Shared>()), opened_(open()) {}
+
+Result<void> EventLoop::open() {
+    epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_fd_ < 0) return error_from_shortage(errno, "create an epoll descriptor");
     shared_->wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    MUSTER_CHECK(shared_->wake_fd >= 0, errno);
+    if (shared_->wake_fd < 0) return error_from_shortage(errno, "create an eventfd");
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = nullptr;  // the only descriptor without a handler
-    MUSTER_CHECK(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, shared_->wake_fd, &event) == 0, errno);
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, shared_->wake_fd, &event) == 0) return {};
+    return no_watch(errno, shared_->wake_fd);
 }
 
 EventLoop::~EventLoop() {
@@ -65,6 +77,7 @@ EventLoop::~EventLoop() {
 }
 
 Result<void> EventLoop::start_thread() {
+    if (!opened_) return opened_.error();
     {
         // Posted work must wait for the thread from now on, not run on the caller's.
         const std::lock_guard lock(shared_->mutex);
@@ -131,16 +144,12 @@ void EventLoop::invoke(const std::function<void()>& work) {
 }
 
 Result<void> EventLoop::control(int operation, int fd, std::uint32_t events, Handler& handler) {
+    if (!opened_) return opened_.error();
     epoll_event event{};
     event.events = events;
     event.data.ptr = &handler;
     if (::epoll_ctl(epoll_fd_, operation, fd, &event) == 0) return {};
-    const int number = errno;
-    MUSTER_CHECK(number == ENOSPC || number == ENOMEM, number, fd);
-    return Error{Errc::limit_exceeded, number == ENOSPC
-                                           ? "this user's processes watch as many descriptors as they may; raise "
-                                             "fs.epoll.max_user_watches (sysctl)"
-                                           : "the kernel has no memory to watch one more descriptor"};
+    return no_watch(errno, fd);
 }
 
 Result<void> EventLoop::add(int fd, std::uint32_t events, Handler& handler) {

@@ -50,9 +50,12 @@ class EventLoop {
     ~EventLoop();
     EventLoop& operator=(EventLoop&&) = delete;
 
+    /// An error when the system had no descriptor or watch for this loop; then `add` and `start_thread` return it too,
+    /// and `run` must not be called.
+    [[nodiscard]] const Result<void>& opened() const { return opened_; }
     /// Serves until `stop`. At most once, and not together with `start_thread`.
     void run();
-    /// An error when the system has no thread to give; then nothing runs.
+    /// An error when the system has no thread to give, or that of `opened`; then nothing runs.
     Result<void> start_thread();
     /// From any thread. The loop ends after the current turn.
     void stop();
@@ -88,6 +91,7 @@ class EventLoop {
   private:
     struct Shared;  // what other threads touch, under a mutex
 
+    Result<void> open();
     Result<void> control(int operation, int fd, std::uint32_t events, Handler& handler);
     void turn();
     void run_posted();
@@ -95,6 +99,7 @@ class EventLoop {
 
     int epoll_fd_ = -1;
     std::unique_ptr<Shared> shared_;
+    Result<void> opened_;  // after what open() sets
     std::vector<Ticker*> tickers_;
     std::vector<std::unique_ptr<Handler>> retired_;
     Instant next_deadline_ = no_deadline;

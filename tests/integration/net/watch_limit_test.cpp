@@ -40,6 +40,19 @@ void fail_next(int operation, int error_number) {
 
 }  // namespace
 
+TEST_CASE("a loop that cannot be watched itself names the limit") {
+    fail_next(EPOLL_CTL_ADD, ENOSPC);
+    EventLoop loop;
+    REQUIRE_FALSE(loop.opened().has_value());
+    CHECK(loop.opened().error().context.find("fs.epoll.max_user_watches") != std::string::npos);
+    CHECK(loop.start_thread().error().code == Errc::limit_exceeded);
+    DaemonConfig config;
+    config.listen.ports = {0, 0};
+    const auto daemon = Daemon::open(loop, config);
+    REQUIRE(daemon.has_error());
+    CHECK(daemon.error().context.find("fs.epoll.max_user_watches") != std::string::npos);
+}
+
 TEST_CASE("a connection that cannot be watched is closed, and the next one is served") {
     const RunningDaemon running;
     for (const int error_number : {ENOSPC, ENOMEM}) {
