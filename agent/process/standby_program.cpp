@@ -31,7 +31,10 @@ def stand_by():
 
         def be_normal():
             for thread in os.listdir("/proc/self/task"):
-                os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+                try:
+                    os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+                except ProcessLookupError:
+                    pass  # it has just ended
         return be_normal
 
     def receive(connection):

@@ -10,9 +10,10 @@ USER_NAMESPACE = ["unshare", "--user", "--map-root-user"]
 
 
 class WarmPriority(unittest.TestCase):
-    def become_ready(self, **extra):
+    def become_ready(self, module="", **extra):
         with Job() as job:
-            launcher = start(job, **extra)
+            (job.directory / "warm_import.py").write_text(module)
+            launcher = start(job, imports="warm_import", **extra)
             for rank in (0, 1):
                 facts(job, rank, 0)
             for pid in wait_ready(job, launcher, 2):
@@ -27,6 +28,10 @@ class WarmPriority(unittest.TestCase):
         if tried.returncode != 0:
             self.skipTest(tried.stderr)
         self.become_ready(before=USER_NAMESPACE)
+
+    def test_a_thread_of_an_import_that_ends_while_all_get_their_priority_back_is_passed_over(self):
+        gone = 2**22 + 1  # no thread can have this number
+        self.become_ready(f"import os\nusual = os.listdir\nos.listdir = lambda path='.': [*usual(path), '{gone}']\n")
 
 
 if __name__ == "__main__":
