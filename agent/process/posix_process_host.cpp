@@ -170,8 +170,10 @@ void PosixProcessHost::kill_guardian() {
 }
 
 void PosixProcessHost::refuse(std::uint64_t id, NotStarted why) {
+    // As the guardian says it, because a standby process may have this id.
     asio::post(context_, [self = shared_from_this(), id, why = std::move(why)] {
-        if (!self->closed_) self->ended(id, {.end = why, .at = std::chrono::steady_clock::now()});
+        const auto at_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+        if (!self->closed_) self->handle(wire::Ended{.id = id, .end = why, .at_ns = at_ns});
     });
 }
 

@@ -118,6 +118,14 @@ TEST_CASE("an argument with a NUL byte and an empty command are refused by name"
     CHECK(std::get<NotStarted>(fixture.run(command).end).error_number == E2BIG);
 }
 
+TEST_CASE("a standby process whose command cannot be sent is not waited for") {
+    HostFixture fixture;
+    fixture.host->keep_standbys({.count_max = 1, .imports = std::string(1, '\0')});
+    bool is_over = false;
+    fixture.host->expect({act({"pause"})}, [&] { is_over = true; });
+    CHECK(fixture.run_until([&] { return is_over; }, standby_import_max / 2));
+}
+
 TEST_CASE("an environment larger than a datagram arrives whole") {
     HostFixture fixture;
     auto command = act({"exit", "5"});
