@@ -89,6 +89,8 @@ void GuardianLoop::run() {
         flush();
         if (agent_gone_ && (!killing_ || killing_->stuck)) break;
     }
+    // Beside a stuck process: what that killing has left alone until now, with all that it has started.
+    if (killing_) kill_pass();
     remove_cgroups(cgroup_path_);
     if (quitting_ || role_ != GuardianRole::serving) return;
     report_agent_death();

@@ -1,6 +1,7 @@
 // Around the guardians: what programs beside them leave behind, what is asked for while one is replaced, and their
 // control groups.
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,4 +168,40 @@ TEST_CASE("a control group that could not be made anew for the next round is rem
     CHECK(std::filesystem::exists(fixture.cgroup));
     fixture.end();
     CHECK_FALSE(std::filesystem::exists(fixture.cgroup));
+}
+
+TEST_CASE("workers that are kept beside a process that does not end go with all that they have started") {
+    GuardianConfig config;
+    config.cgroup = CgroupUse::never;
+    config.stuck_after = 0s;
+    HostFixture fixture(config);
+    fixture.host->start({act({"pause"}, 0), act({"session", "-1"}, 1)});
+    REQUIRE(fixture.wait_for<WorkerStarted>(2));
+    std::vector<ProcessFacts> tree;
+    REQUIRE(fixture.run_until([&] {
+        tree = descendants_of(fixture.guardian_pid, all_processes());
+        return tree.size() == 3;
+    }));
+    const auto started = fixture.all<WorkerStarted>();
+    const auto stuck = std::ranges::find(started, 0U, &WorkerStarted::local_rank)->pid;
+    // Its tracer alone may reap it: until then it is one of the guardian's processes.
+    if (::ptrace(PTRACE_SEIZE, stuck, nullptr, nullptr) != 0) {
+        WARN("skipped: no process may be traced here");
+        return;
+    }
+    fixture.host->keep({1});
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<TreeStuck>());
+    fixture.end();
+    const auto lives = [](const ProcessFacts& one) {
+        const auto all = all_processes();
+        const auto same = std::ranges::find(all, one.pid, &ProcessFacts::pid);
+        return same != all.end() && same->start_time == one.start_time && same->alive();
+    };
+    const bool all_ended = fixture.run_until([&] { return std::ranges::none_of(tree, lives); });
+    for (const auto& one : tree) {
+        if (lives(one)) ::kill(one.pid, SIGKILL);
+        ::waitpid(one.pid, nullptr, __WALL);
+    }
+    CHECK(all_ended);
 }
