@@ -183,10 +183,13 @@ TEST_CASE("a snapshot waits for an agent whose queue is full: not for ever, not 
         CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.snapshot_step == 1; }));
         CHECK(given.get());
     }
-    SECTION("one that reads again gets the copy of another rank's, too") {
-        auto given = std::async(std::launch::async, [&] { return patient.give_copy(memory, 7, 1, 3); });
-        CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.copy_step == 1; }));
-        CHECK(given.get());
+    SECTION("for a copy of another rank's it is waited for, too") {
+        const auto began = std::chrono::steady_clock::now();
+        CHECK_FALSE(hasty.give_copy(memory, 7, 1, 3));
+        CHECK(std::chrono::steady_clock::now() - began >= 2s);
+        CHECK(agent.hears([&](const agent::WorkerFacts& facts) { return facts.heartbeats == said; }));
+        CHECK(hasty.give_copy(memory, 7, 2, 3));
+        CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.copy_step == 2; }));
     }
     SECTION("one that does not is waited for once, until it takes one") {
         const auto began = std::chrono::steady_clock::now();
