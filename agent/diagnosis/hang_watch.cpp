@@ -197,6 +197,7 @@ native::WorkerPace HangWatch::pace_of(const Known& known, Instant now) const {
 
 HangStep HangWatch::job_seen(const native::JobSeen& seen, Instant now) {
     HangStep step;
+    restart_after_pause(now);  // it may come before the first look
     for (auto& [local_rank, known] : workers_) {
         if (seen.waiting && pace_of(known, now) == native::WorkerPace::overdue) known.waited_for_by = seen.waiting;
         if (seen.waiting && known.last.rank == seen.waiting->rank)
@@ -232,14 +233,17 @@ void HangWatch::begin_round() {
     straggler_reported_at_.reset();
 }
 
+void HangWatch::restart_after_pause(Instant now) {
+    if (!last_sample_ || now - *last_sample_ <= sample_interval_max) return;
+    for (auto& [local_rank, known] : workers_) {
+        known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
+        if (known.stuck_since) known.stuck_since = now;
+    }
+}
+
 HangStep HangWatch::judge(const std::vector<WorkerSample>& samples, Instant now) {
     HangStep step;
-    if (last_sample_ && now - *last_sample_ > sample_interval_max) {
-        for (auto& [local_rank, known] : workers_) {
-            known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
-            if (known.stuck_since) known.stuck_since = now;
-        }
-    }
+    restart_after_pause(now);
     std::erase_if(workers_, [&](const auto& entry) {
         return std::ranges::none_of(samples,
                                     [&](const WorkerSample& sample) { return sample.local_rank == entry.first; });

@@ -89,7 +89,7 @@ class HangWatch {
     /// compiler, so judge() needs the sample's children_cpu. Reading it costs more than all the rest.
     [[nodiscard]] bool seems_idle(const WorkerSample& sample, Instant now) const;
     /// Judges the samples of all running workers of this node. After a pause of the agent (no call for 5 s) all timers
-    /// restart, because the machine may have been suspended.
+    /// restart, here or in job_seen(), because the machine may have been suspended.
     HangStep judge(const std::vector<WorkerSample>& samples, Instant now);
     /// The round failed: returns a line for each worker that was inactive outside of operations. Ranks on other nodes
     /// may have waited for these.
@@ -141,6 +141,7 @@ class HangWatch {
     [[nodiscard]] bool used_cpu(Duration used, Instant now) const;
     [[nodiscard]] bool did_something(const Known& known, const WorkerSample& sample, Instant now) const;
     static Known first_seen(const WorkerSample& sample, Instant now);
+    void restart_after_pause(Instant now);
     void note(Known& known, const WorkerSample& sample, Instant now);
     void note_section_and_heartbeats(Known& known, const WorkerSample& sample, Instant now) const;
     void report_stuck(Known& known, Instant now, HangStep& step) const;

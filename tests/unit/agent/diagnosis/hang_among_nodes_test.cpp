@@ -204,4 +204,23 @@ TEST_CASE("the stack of the worker that waits is taken on its own node") {
     CHECK(step.notices == std::vector<std::string>{"rank 30"});
 }
 
+TEST_CASE("what the daemon says after a pause of the agent, before the first look, blames nobody for the pause") {
+    const native::JobSeen seen{0, native::WaitingWorker{"gpu01", 0, 90, "all_reduce 41 of world"}, {}};
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.samples[1].state = 'T';
+    node.seconds(5);
+    node.now += 30s;
+    const auto step = node.watch.job_seen(seen, node.now);
+    CHECK(step.notices.empty());
+    CHECK(step.ends.empty());
+    node.seconds(9);
+    CHECK(node.missing() == 0);
+    CHECK(node.ends.empty());
+    node.seconds(3);
+    CHECK(node.missing() == 1);
+    CHECK(node.ends.size() == 1);
+}
+
 }  // namespace muster::agent
