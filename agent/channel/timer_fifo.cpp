@@ -79,7 +79,9 @@ Result<void> TimerFifo::open(std::map<std::string, std::string>& environment, co
 
 FailureCause TimerFifo::worker_ended(std::int32_t pid, const WorkerEnd& end) {
     leaders_.erase(pid);
+    read();  // what it wrote before its end is void, too, and its pid may be another worker's next
     timers_.forget(pid);
+    arm();
     const auto sent = sent_.extract(pid);
     if (sent.empty() || !ended_by(end, sent.mapped().signal)) return {};
     return {CauseKind::timer_expired, sent.mapped().why, {}};

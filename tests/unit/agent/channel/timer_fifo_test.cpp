@@ -102,6 +102,32 @@ TEST_CASE("a worker that lived on after its timer's signal has another reason fo
     }
 }
 
+TEST_CASE("a timer that was set just before its worker's end is void, also for the next worker of that pid") {
+    const test::ScratchFolder folder;
+    boost::asio::io_context loop;
+    std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}};
+    TimerFifo fifo(loop);
+    REQUIRE(fifo.open(environment, folder.string()).has_value());
+    const auto path = environment["TORCHELASTIC_TIMER_FILE"];
+    const auto reused = start_sleeper();
+    const auto other = start_sleeper();
+    fifo.worker_started(0, reused);
+    fifo.worker_started(1, other);
+    write_request(path, reused, 0.01);
+    write_request(path, other, 0.05);
+    // The loop has not read either of them yet.
+    CHECK(fifo.worker_ended(reused, Exited{0}).kind == CauseKind::unknown);
+    fifo.worker_started(0, reused);
+    int status = 0;
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (::waitpid(other, &status, WNOHANG) == 0 && std::chrono::steady_clock::now() < deadline)
+        loop.run_one_for(20ms);
+    CHECK(WTERMSIG(status) == SIGKILL);
+    CHECK(::waitpid(reused, &status, WNOHANG) == 0);
+    ::kill(reused, SIGKILL);
+    ::waitpid(reused, nullptr, 0);
+}
+
 TEST_CASE("without the variable there is no FIFO, an old one is replaced, and a file is left alone") {
     const test::ScratchFolder folder;
     boost::asio::io_context loop;
