@@ -1,5 +1,7 @@
 #include "agent/doctor/look.h"
 
+#include <utility>
+
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -35,8 +37,8 @@ const FactRecord* Look::first(std::string_view name) const {
     return nullptr;
 }
 
-Look parse_look(std::string_view output, std::string_view limit) {
-    Look look{.state = Look::State::cut, .why = cat("no answer within ", limit), .records = {}};
+Look parse_look(std::string_view output, std::string why_cut) {
+    Look look{.state = Look::State::cut, .why = std::move(why_cut), .records = {}};
     // The last piece is what follows the last newline: nothing, or a line that was cut.
     auto lines = split(output, '\n');
     lines.pop_back();

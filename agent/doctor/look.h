@@ -29,7 +29,7 @@ std::string gpu_label(const FactRecord& gpu);
 struct Look {
     enum class State { not_taken, done, cut };
     State state = State::not_taken;
-    std::string why;  ///< Why it was cut: "no answer within 2 s".
+    std::string why;  ///< Why it was cut: "no answer within 2 s", "no whole answer: it ended early".
     std::vector<FactRecord> records;
 
     /// The records of that name, in the order of the output.
@@ -38,9 +38,9 @@ struct Look {
     [[nodiscard]] const FactRecord* first(std::string_view name) const;
 };
 
-/// Of a look that printed `output`. Without "end" it was cut: by its deadline, because it died, or ("note WHY") because
-/// it did not start. Records that are complete count anyway. `limit` is the deadline in words, "2 s".
-Look parse_look(std::string_view output, std::string_view limit);
+/// Of a look that printed `output`. Without "end" it was cut: `why_cut` says by what, unless it did not start ("note
+/// WHY"). Records that are complete count anyway.
+Look parse_look(std::string_view output, std::string why_cut);
 
 inline constexpr std::size_t look_records_max = 16'384;
 

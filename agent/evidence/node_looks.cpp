@@ -15,6 +15,17 @@
 
 namespace muster::agent {
 
+namespace {
+
+/// Why a look ended without its last line.
+std::string why_cut(std::size_t output_bytes, Duration took, Duration limit) {
+    if (output_bytes >= side_output_bytes_max) return "more than 64 KiB of output";
+    if (took < limit) return "no whole answer: it ended early";
+    return cat("no answer within ", muster::describe(limit));
+}
+
+}  // namespace
+
 std::int64_t NodeLooks::limit_of(std::string_view look) const {
     return plan_.limits.of(cat(look, "-timeout-ms"));
 }
@@ -175,10 +186,12 @@ echo end)sh";
 void NodeLooks::take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,
                      std::function<void()> then) {
     const auto limit = std::chrono::milliseconds(limit_ms);
+    const auto began = std::chrono::steady_clock::now();
     ++missing_count_;
     runs_.start(std::move(words), limit,
-                life_.guard([this, name, limit, then = std::move(then)](const std::string& output) {
-                    facts_.looks[name] = parse_look(output, muster::describe(limit));
+                life_.guard([this, name, limit, began, then = std::move(then)](const std::string& output) {
+                    const auto took = std::chrono::steady_clock::now() - began;
+                    facts_.looks[name] = parse_look(output, why_cut(output.size(), took, limit));
                     if (then) then();
                     end_one();
                 }));

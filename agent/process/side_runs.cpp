@@ -21,7 +21,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::size_t output_bytes_max = 64 * 1024;
 constexpr std::size_t piece_bytes = 4096;
 
 }  // namespace
@@ -69,7 +68,7 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
     }
     /// False at the end, or where there is more than is wanted.
     bool read() {
-        while (output_.is_open() && text_.size() < output_bytes_max) {
+        while (output_.is_open() && text_.size() < side_output_bytes_max) {
             // In place: what a program says may be a key, of which no copies shall stay behind.
             const auto had = text_.size();
             text_.resize(had + piece_bytes);

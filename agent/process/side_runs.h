@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +14,9 @@
 #include "rendezvous/base/time.h"
 
 namespace muster::agent {
+
+/// A program that prints as much is ended.
+inline constexpr std::size_t side_output_bytes_max = 64 * 1024;
 
 class SideRuns {
   public:

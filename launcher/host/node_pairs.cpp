@@ -206,7 +206,7 @@ agent::Look run_pairs_job(const PairsJob& job) {
         return without_result(cat("the job of the test ",
                                   end->si_code == CLD_EXITED ? "ended with exit code " : "was ended by signal ",
                                   end->si_status));
-    auto look = agent::parse_look(text, "the job's end");
+    auto look = agent::parse_look(text, "");
     if (look.state == agent::Look::State::cut)
         look.why = text == "begun\n" ? "muster-pairs on this node did not answer before the job of the test ended"
                                      : "the result is not whole";

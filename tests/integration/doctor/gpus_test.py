@@ -144,6 +144,17 @@ class GpuTest(unittest.TestCase):
         answer = self.doctor("--skip", "gpu-reduce", PATH=f"{programs}:{os.defpath}")
         self.expect(answer, "critical", "gpu-dcgm", "Fail", "Inforom")
 
+    def test_a_look_that_prints_too_much_or_ends_early_is_not_one_that_hangs(self):
+        programs = self.node.folder / "bin"
+        programs.mkdir()
+        dcgmi = programs / "dcgmi"
+        dcgmi.touch(0o755)
+        for text, measured in (("head -c 100000 /dev/zero | tr '\\0' x", "more than 64 KiB of output"),
+                               ("kill -KILL $PPID", "no whole answer: it ended early")):
+            dcgmi.write_text(f"#!/bin/sh\n{text}\n")
+            answer = self.doctor("--skip", "gpu-reduce", PATH=f"{programs}:{os.defpath}")
+            self.expect(answer, "unknown", "dcgm", measured, "the look at dcgm")
+
     def write_bandwidth(self, text, plant=""):
         """What level 3 finds with `text` as ib_write_bw, beside an active port of 100 Gbit/s."""
         programs = self.node.folder / "bin"

@@ -10,7 +10,7 @@ namespace muster::agent::test {
 inline FactRecord fact(std::string_view text) {
     std::string line(text);
     for (char& c : line) c = c == ' ' ? '\t' : c == '~' ? ' ' : c;
-    return parse_look(line + "\nend\n", "1 s").records.at(0);
+    return parse_look(line + "\nend\n", "").records.at(0);
 }
 
 inline Look look_of(std::initializer_list<std::string_view> records) {
@@ -21,7 +21,7 @@ inline Look look_of(std::initializer_list<std::string_view> records) {
 
 /// What nft or iptables prints.
 inline Look firewall_of(std::string_view rules) {
-    return parse_look(cat(rules, "end\n"), "1 s");
+    return parse_look(cat(rules, "end\n"), "");
 }
 
 inline constexpr std::string_view clean_gpu =

@@ -26,7 +26,7 @@ Finding finding(Level level) {
 }  // namespace
 
 TEST_CASE("a look without its last line was cut, and keeps its whole records") {
-    const auto look = parse_look("disk\tpath=/a b\tfree=7\nversion\tof=x\nhalf\tpa", "3 s");
+    const auto look = parse_look("disk\tpath=/a b\tfree=7\nversion\tof=x\nhalf\tpa", "no answer within 3 s");
     CHECK(look.state == Look::State::cut);
     CHECK(look.why == "no answer within 3 s");
     REQUIRE(look.records.size() == 2);
@@ -34,16 +34,17 @@ TEST_CASE("a look without its last line was cut, and keeps its whole records") {
     CHECK(look.records[0].number("free") == 7);
     CHECK(look.records[0].number("path") == std::nullopt);
     CHECK(look.records[0].text("other").empty());
-    CHECK(parse_look("a\tb=c\nend\n", "3 s").state == Look::State::done);
-    CHECK(parse_look("note start muster-facts: No such file\n", "3 s").why == "start muster-facts: No such file");
-    CHECK(parse_look("", "3 s").state == Look::State::cut);
-    CHECK(parse_look("a\tb=\x1b[2J\nend\n", "3 s").records[0].text("b") == "\\x1b[2J");
+    CHECK(parse_look("a\tb=c\nend\n", "no answer within 3 s").state == Look::State::done);
+    CHECK(parse_look("note start muster-facts: No such file\n", "it ended early").why ==
+          "start muster-facts: No such file");
+    CHECK(parse_look("", "it ended early").state == Look::State::cut);
+    CHECK(parse_look("a\tb=\x1b[2J\nend\n", "").records[0].text("b") == "\\x1b[2J");
 }
 
 TEST_CASE("a look that was cut is a finding of its own that names the directory") {
     auto facts = clean_node();
-    facts.looks["disks /mnt/slow"] = parse_look("", "3 s");
-    facts.looks["gpus"] = parse_look("", "4.5 s");
+    facts.looks["disks /mnt/slow"] = parse_look("", "no answer within 3 s");
+    facts.looks["gpus"] = parse_look("", "no answer within 4.5 s");
     const auto findings = unknown(facts);
     REQUIRE(findings.size() == 2);
     CHECK(findings[0].check == "disks");
