@@ -90,6 +90,15 @@ Result<void> ContextBody::receive_key() {
     return {};
 }
 
+std::shared_ptr<ParentGroup> ContextBody::until_hold() {
+    if (!can_rejoin) return nullptr;
+    const auto check = [this]() -> Result<void> {
+        if (word.state() != RoundWord::State::hold) return {};
+        return Error{Errc::round_ended, word.why()};
+    };
+    return std::make_shared<ParentGroup>(check, environment.world_size, ParentGroup::StoreWaits::are_interrupted);
+}
+
 Result<void> ContextBody::meet() {
     TransportTerms terms;
     terms.choice = MUSTER_TRY(chosen_transport(options.transport));
@@ -114,12 +123,14 @@ Result<void> ContextBody::meet() {
                   .place = store,
                   .meeting_timeout = options.meeting_timeout,
                   .waits = waits,
+                  .parent = until_hold(),
                   .security = security},
         .timeout = options.operation_timeout,
         .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
         .flight = flight,
         .groups = groups};
     auto transport = body.make_transport(body.group);
+    if (const auto parent = std::exchange(body.group.parent, nullptr)) parent->let_go();
     if (!transport) return explained(transport.error());
     world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
     return {};

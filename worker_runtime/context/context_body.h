@@ -103,6 +103,9 @@ class ContextBody {
     Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
 
   private:
+    /// Fails once the agent asks this process to leave the round (Hold). Null for a new process, which it never asks
+    /// before the world is there.
+    [[nodiscard]] std::shared_ptr<ParentGroup> until_hold();
     void reach_agent(std::shared_ptr<FdWatch> watch);
     void heard(const local::Message& message, FileDescriptor beside);
 };

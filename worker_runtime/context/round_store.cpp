@@ -56,7 +56,8 @@ Result<void> RoundStore::publish(std::string_view key, std::string_view value, I
 Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::string>& keys, const MeetingWait& wait) {
     Keys full;
     for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
-    const auto come = MUSTER_TRY(wait.parent ? watch_for(full, wait) : wait_for(full, wait.deadline));
+    const bool looks = wait.parent && wait.parent->store_waits == ParentGroup::StoreWaits::look;
+    const auto come = MUSTER_TRY(looks ? watch_for(full, wait) : wait_for(full, wait.deadline));
     if (come < keys.size()) return Error{Errc::timed_out, cat(keys[come], " was not published")};
     const std::lock_guard lock(connection_->mutex);
     return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));

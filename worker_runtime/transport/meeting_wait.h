@@ -1,6 +1,6 @@
 // A wait for other ranks while a group is made, or allocates memory. It ends at its deadline, and for a part of another
 // communicator as soon as that one has failed. This check is needed, because the new group has no connections yet that
-// would show the death of a rank.
+// would show the death of a rank. A process that was kept has its round in the place of another communicator.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,14 @@ namespace muster::runtime {
 /// connected. Thread-safe.
 class ParentGroup {
   public:
+    /// How a wait at the store learns of the failure: it looks at check_interval, or its connection is interrupted, and
+    /// no rank polls the store.
+    enum class StoreWaits { look, are_interrupted };
+
     /// `check_alive` returns at once; its error is the failure of the parent, which has `size` ranks.
-    ParentGroup(std::function<Result<void>()> check_alive, int size)
+    ParentGroup(std::function<Result<void>()> check_alive, int size, StoreWaits at_store = StoreWaits::look)
         : check_interval(std::max(check_interval_min, size * check_interval_min / ranks_of_least)),
+          store_waits(at_store),
           check_(std::move(check_alive)) {}
     ParentGroup& operator=(ParentGroup&&) = delete;
 
@@ -37,6 +42,7 @@ class ParentGroup {
     /// A third of the time within which a death must be reported on one host. Ranks that wait at the store poll it at
     /// this interval, so in large groups each polls less: together about 13,000 times per second.
     const Duration check_interval;
+    const StoreWaits store_waits;
 
   private:
     static constexpr Duration check_interval_min = std::chrono::milliseconds(5);
