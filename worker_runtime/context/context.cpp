@@ -77,6 +77,8 @@ Error ContextBody::explained(Error error) const {
 }
 
 Result<void> ContextBody::open_flight_record() {
+    flight = MetGroups::of_process().flight_of_groups();
+    if (flight) return {};
     flight = MUSTER_TRY(FlightRecorder::open(
         {.rank = environment.rank, .world = environment.world_size, .round = environment.round, .job = environment.job},
         variable("MUSTER_FLIGHT_DIR").value_or(std::string())));

@@ -72,6 +72,11 @@ void MetGroups::write_to(std::shared_ptr<FlightRecorder> flight) {
     flight_ = std::move(flight);
 }
 
+std::shared_ptr<FlightRecorder> MetGroups::flight_of_groups() {
+    const std::lock_guard lock(mutex_);
+    return groups_->count() > 0 ? flight_ : nullptr;
+}
+
 void MetGroups::reach_agent(const Environment& environment) {
     if (environment.agent_socket.empty() || agent_is_contexts_) return;
     ProgressReporter::of_process().close_own_connection();

@@ -57,6 +57,8 @@ class MetGroups {
     void leave_agent_to_context();
     /// The agent keeps one flight record of a worker. From now on new groups write to that of the Context.
     void write_to(std::shared_ptr<FlightRecorder> flight);
+    /// Where the groups that are there write to, so that a new Context writes there too. Null: there are none.
+    [[nodiscard]] std::shared_ptr<FlightRecorder> flight_of_groups();
 
   private:
     MetGroups() = default;
