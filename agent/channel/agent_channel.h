@@ -54,10 +54,10 @@ struct WorkerFacts {
 struct MemoryHandover {
     FileDescriptor memory;
     std::uint64_t size_bytes = 0;
-    std::int64_t step = -1;  ///< Step of a snapshot or a copy.
-    std::int32_t rank = -1;  ///< Rank that a copy belongs to.
-    std::string directory;   ///< Checkpoint directory of a snapshot. Empty: none.
-    bool earlier = false;    ///< True if it was handed over in an earlier round.
+    std::int64_t step = -1;   ///< Step of a snapshot or a copy.
+    std::int32_t rank = -1;   ///< Rank that a copy belongs to.
+    std::string directory{};  ///< Checkpoint directory of a snapshot. Empty: none.
+    bool earlier = false;     ///< True if it was handed over in an earlier round.
 };
 
 class AgentChannel : public std::enable_shared_from_this<AgentChannel> {

@@ -116,9 +116,9 @@ SimulatedEtcd::Response SimulatedEtcd::call(const std::string& path, const std::
     if (path == "/v3/kv/range") {
         auto answer = read(body);
         answer["header"] = header();
-        auto text = answer.dump();
-        if (text.size() > answer_bytes_max) return {504, "too late"};
-        return {200, std::move(text)};
+        auto page = answer.dump();
+        if (page.size() > answer_bytes_max) return {504, "too late"};
+        return {200, std::move(page)};
     }
     if (path == "/v3/kv/txn") return transact(body, now);
     return {404, "Not Found"};
