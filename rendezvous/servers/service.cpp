@@ -15,20 +15,9 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
 
 namespace muster::rendezvous {
-
-namespace {
-
-Instant ends_from{};
-
-void end_now(int number) {
-    if (std::chrono::steady_clock::now() < ends_from) return;
-    ::signal(number, SIG_DFL);
-    ::raise(number);  // takes effect when this returns
-}
-
-}  // namespace
 
 StopOnSignal::StopOnSignal(EventLoop& loop, std::function<void()> on_hang_up)
     : loop_(loop), on_hang_up_(std::move(on_hang_up)) {
@@ -58,17 +47,20 @@ void StopOnSignal::ready(std::uint32_t, Instant) {
 }
 
 void StopOnSignal::end_at_next(Duration one_request) {
-    ends_from = std::chrono::steady_clock::now() + one_request;
-    struct sigaction action {};
-    action.sa_handler = end_now;
-    action.sa_flags = SA_RESTART;
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    for (const int number : {SIGTERM, SIGINT}) {
-        ::sigaction(number, &action, nullptr);
-        ::sigaddset(&signals, number);
-    }
-    ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    auto waiting = start_thread("muster-end", [until = std::chrono::steady_clock::now() + one_request] {
+        sigset_t signals;
+        ::sigemptyset(&signals);
+        for (const int number : {SIGTERM, SIGINT}) ::sigaddset(&signals, number);
+        int number = 0;
+        do {
+            ::sigwait(&signals, &number);
+        } while (std::chrono::steady_clock::now() < until);
+        // By the default action: a thread that waits for a dead NFS server runs no handler, but it can be killed.
+        ::signal(number, SIG_DFL);
+        ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+        ::raise(number);
+    });
+    if (waiting) waiting->detach();
 }
 
 Result<ServiceEnvironment> service_environment(const std::function<const char*(const char*)>& value_of, int own_pid) {

@@ -20,8 +20,8 @@ class StopOnSignal final : public EventLoop::Handler {
     void ready(std::uint32_t events, Instant now) override;
     /// The signal that arrived; 0 before.
     [[nodiscard]] int signal() const { return signal_; }
-    /// After the loop, on its thread: SIGTERM or SIGINT ends the process from now on, because the orderly end may wait
-    /// for a disk that does not answer. Those within `one_request` count as the first: some senders send it twice.
+    /// After the loop: a thread ends the process at the next SIGTERM or SIGINT, because the orderly end may wait for a
+    /// disk that does not answer. Those within `one_request` count as the first: some senders send it twice.
     static void end_at_next(Duration one_request);
 
   private:
