@@ -132,7 +132,8 @@ class Api(unittest.TestCase):
             self.assertIn(word, words)
         self.assertEqual([word for word in words if word.startswith("--rdzv-conf")], [])
         # torch reads the first one so, and makes such a one of --master_addr.
-        for endpoint, taken in (("fd00::1:6000", "[fd00::1]:6000"), ("[fd00::1]:6000", "[fd00::1]:6000"), ("a:1,b:2", "a:1,b:2"), ("a", "a")):
+        for endpoint, taken in (("fd00::1:6000", "[fd00::1]:6000"), ("[fd00::1]:6000", "[fd00::1]:6000"), ("fd00::1", "fd00::1"),
+                                ("a:1,b:2", "a:1,b:2"), ("http://a:1", "http://a:1"), ("a", "a")):
             self.assertIn(f"--rdzv-endpoint={taken}", compat.options.of(self.config(rdzv_endpoint=endpoint)))
         static = torchrun.parse_args(["--nnodes=2", "--node_rank=1", "--master_addr=fd00::1", "--master_port=29400", "train.py"])
         self.assertIn("--rdzv-endpoint=[fd00::1]:29400", compat.options.of(torchrun.config_from_args(static)[0]))

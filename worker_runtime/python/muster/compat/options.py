@@ -1,6 +1,7 @@
 """torch's LaunchConfig and entrypoint as options of muster. Fields that an older torch does not have count as unset."""
 
 import dataclasses
+import ipaddress
 import os
 import signal
 import sys
@@ -63,7 +64,11 @@ def _rendezvous(config: Any) -> dict[str, Any]:
 def _endpoint(text: str) -> str:
     """torch takes what is behind the last colon for the port, behind an IPv6 address, too; and makes HOST:PORT of --master-addr."""
     host, _, port = text.rpartition(":")
-    return f"[{host}]:{port}" if ":" in host and not set("[,") & set(text) else text
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return text
+    return f"[{host}]:{port}"
 
 
 def _logs(specs: Any) -> dict[str, Any]:
