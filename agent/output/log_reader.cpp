@@ -40,12 +40,14 @@ bool begins_with_heading(std::string_view text) {
 Result<LogReader> LogReader::open(const std::string& path, LogOwner owner) {
     auto file = open_regular(path);
     if (!file.valid()) return error_from_errno(errno, cat("read ", path));
-    auto index = open_regular(log_index_path(path));
-    return LogReader(std::move(file), std::move(index), std::move(owner));
+    return LogReader(std::move(file), log_index_path(path), std::move(owner));
 }
 
-LogReader::LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner)
-    : file_(std::move(file)), index_(std::move(index)), owner_(std::make_shared<const LogOwner>(std::move(owner))) {}
+LogReader::LogReader(FileDescriptor file, std::string index_path, LogOwner owner)
+    : file_(std::move(file)),
+      index_path_(std::move(index_path)),
+      index_(open_regular(index_path_)),
+      owner_(std::make_shared<const LogOwner>(std::move(owner))) {}
 
 void LogReader::skip_to(std::int64_t time_ns) {
     pass_while([time_ns](const LogMark& mark) { return mark.time_ns < time_ns; });
@@ -162,6 +164,8 @@ void LogReader::begin_again(std::uint64_t file_bytes, std::int64_t time_ns) {
 }
 
 void LogReader::read_index() {
+    // A file that was just made may have been empty and without its index, which is there before the first byte.
+    if (!index_.valid() && position_ == 0 && !was_cut()) index_ = open_regular(index_path_);
     if (!index_.valid()) return;
     char bytes[4096];
     for (ssize_t size = 0;

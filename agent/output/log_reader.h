@@ -54,7 +54,7 @@ class LogReader {
     [[nodiscard]] bool was_cut() const { return cut_bytes_.has_value(); }
 
   private:
-    LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner);
+    LogReader(FileDescriptor file, std::string index_path, LogOwner owner);
     void read_index();
     [[nodiscard]] Result<bool> fill();
     void begin_again(std::uint64_t file_bytes, std::int64_t time_ns);
@@ -67,6 +67,7 @@ class LogReader {
     void pass_mark();
 
     FileDescriptor file_;
+    std::string index_path_;
     FileDescriptor index_;
     std::uint64_t index_position_ = 0;
     std::string index_rest_;     ///< Beginning of a line of the index.

@@ -84,6 +84,25 @@ TEST_CASE("a heading is no line, whenever a reader looks") {
     CHECK(seen == rounds);
 }
 
+TEST_CASE("a reader that opens a file before its index is there finds the index later") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    write_file(path, "");
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    CHECK(line_of(*reader) == "(end)");
+    LogFiles files;
+    int error_number = 0;
+    const auto file = files.open(path, "--- round 7 ---", rank_35, error_number);
+    REQUIRE(file);
+    file->append("one\n");
+    LogLine line;
+    REQUIRE(*reader->next(line));
+    CHECK(line.text == "one");
+    CHECK(*line.owner == rank_35);
+    CHECK(line.time_ns > 0);
+}
+
 TEST_CASE("what is written under a heading is read with its owner and time") {
     const test::ScratchFolder directory;
     const auto path = (directory / "stdout.log");
