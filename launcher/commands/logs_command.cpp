@@ -22,6 +22,7 @@
 #include "launcher/status/status_text.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
@@ -66,18 +67,7 @@ constexpr int polls_between_searches = 5;  ///< For files of workers that have j
 
 /// 0, or the error number of stdout: EPIPE if nobody reads any more.
 int print(std::string_view text) {
-    while (!text.empty()) {
-        const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
-        if (written >= 0) {
-            text.remove_prefix(static_cast<std::size_t>(written));
-        } else if (errno == EAGAIN) {  // another program has made the terminal non-blocking, for all
-            pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
-            ::poll(&out, 1, -1);
-        } else if (errno != EINTR) {
-            return errno;
-        }
-    }
-    return 0;
+    return write_whole(STDOUT_FILENO, text) ? 0 : errno;
 }
 
 int exit_code(int error_number) {

@@ -5,31 +5,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <utility>
-#include <vector>
 
+#include "launcher/host/ending_signals.h"
 #include "rendezvous/base/system/config_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
-
-namespace {
-
-/// A signal that ends this process, by its default or by what a launcher says of it during its start.
-struct EndingSignal {
-    int number;
-    struct sigaction action;
-};
-
-std::vector<EndingSignal> ending_signals() {
-    std::vector<EndingSignal> found;
-    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) {
-        struct sigaction now {};
-        if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) found.push_back({number, now});
-    }
-    return found;
-}
-
-}  // namespace
 
 Result<std::string> read_limits_file(const std::string& path) {
     auto text = read_config_file(path);

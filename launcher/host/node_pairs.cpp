@@ -15,6 +15,7 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
+#include "launcher/host/ending_signals.h"
 #include "launcher/scheduler/kubernetes_pod.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
@@ -71,11 +72,9 @@ class HeldSignals {
         ::pthread_sigmask(SIG_BLOCK, nullptr, &before_);
         sigset_t held;
         ::sigemptyset(&held);
-        for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) {
+        for (const auto& [number, action] : ending_signals()) {
             if (number == SIGINT && interrupted == InterruptedTest::is_reported) continue;
-            struct sigaction now {};
-            const bool ends = ::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN;
-            if (ends && ::sigismember(&before_, number) == 0) ::sigaddset(&held, number);
+            if (::sigismember(&before_, number) == 0) ::sigaddset(&held, number);
         }
         come_ = FileDescriptor(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
         if (come_.valid()) ::pthread_sigmask(SIG_BLOCK, &held, nullptr);

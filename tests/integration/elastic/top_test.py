@@ -90,6 +90,13 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def fill(seen, server):
+    """The terminal takes no more (Ctrl-S), and pages wait that cannot be drawn."""
+    seen.press(b"\x13")
+    begin = {}  # Each page differs from the one before: how many were answered when so much had been drawn.
+    wait_for("pages that cannot be drawn", lambda: server.answered >= begin.setdefault(len(seen.read()), server.answered) + 4)
+
+
 class Top(unittest.TestCase):
     def test_a_job_its_nodes_and_its_steps_and_the_keys(self):
         with Job() as job:
@@ -168,9 +175,7 @@ class Top(unittest.TestCase):
             server = ManyNodes(job.port, nodes=100)
             server.start()
             seen.expect("of 100 ")
-            seen.press(b"\x13")  # Ctrl-S
-            begin = {}  # Each page differs from the one before: how many were answered when so much had been drawn.
-            wait_for("pages that cannot be drawn", lambda: server.answered >= begin.setdefault(len(seen.read()), server.answered) + 4)
+            fill(seen, server)
             seen.process.terminate()
             seen.expect_whole(143)
             server.socket.close()
@@ -182,9 +187,7 @@ class Top(unittest.TestCase):
             server.start()
             seen.expect("of 100 ")
             os.set_blocking(seen.slave, False)
-            seen.press(b"\x13")  # Ctrl-S
-            begin = {}
-            wait_for("pages that cannot be drawn", lambda: server.answered >= begin.setdefault(len(seen.read()), server.answered) + 4)
+            fill(seen, server)
             seen.press(b"\x11q")  # Ctrl-Q
             seen.expect_whole(0)
             server.socket.close()

@@ -56,6 +56,17 @@ bool read_exactly(int descriptor, std::size_t size) {
     return ::recv(descriptor, buffer.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size);
 }
 
+/// A client's second connection, as a server takes it that ends the first one at its PING.
+int accept_without_ping(const FakeServer& server) {
+    const int first = server.accept();
+    read_exactly(first, 5 + 5);
+    ::close(first);
+    const int second = server.accept();
+    read_exactly(second, 5 + 1 + 8 + 8 + 15);
+    ::send(second, "\1", 1, 0);
+    return second;
+}
+
 }  // namespace
 
 TEST_CASE("Every operation works over a socket, and knows our server") {
@@ -154,12 +165,7 @@ TEST_CASE("Nobody there: the error lists what was tried, at the deadline") {
 TEST_CASE("A server that closes on PING is greeted again without it") {
     const FakeServer server;
     std::thread serving([&] {
-        const int first = server.accept();
-        read_exactly(first, 5 + 5);
-        ::close(first);
-        const int second = server.accept();
-        read_exactly(second, 5 + 1 + 8 + 8 + 15);
-        ::send(second, "\1", 1, 0);
+        const int second = accept_without_ping(server);
         read_exactly(second, 1);
         ::close(second);
     });
@@ -175,12 +181,7 @@ TEST_CASE("A key that comes just before the deadline costs no connection to a se
     constexpr std::size_t request_bytes = 1 + 8 + 8 + 2;  // WAIT and GET of "/k" alike
     std::promise<void> connected, came;
     std::thread serving([&] {
-        const int first = server.accept();
-        read_exactly(first, 5 + 5);
-        ::close(first);  // no PING
-        const int second = server.accept();
-        read_exactly(second, 5 + 1 + 8 + 8 + 15);
-        ::send(second, "\1", 1, 0);
+        const int second = accept_without_ping(server);
         connected.get_future().wait();
         ::send(second, "\0", 1, 0);
         came.set_value();
@@ -206,12 +207,7 @@ TEST_CASE("After a request without an answer the store is lost, which no caller 
     const FakeServer server;
     std::promise<void> over;
     std::thread serving([&] {
-        const int first = server.accept();
-        read_exactly(first, 5 + 5);
-        ::close(first);  // no PING
-        const int second = server.accept();
-        read_exactly(second, 5 + 1 + 8 + 8 + 15);
-        ::send(second, "\1", 1, 0);
+        const int second = accept_without_ping(server);
         over.get_future().wait();
         ::close(second);
     });
