@@ -439,10 +439,10 @@ class Job {
     Instant next_check_ = no_deadline;                ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
-    Hold hold_told_ = Hold::none;  ///< The one that waiting nodes and events were last told of.
-    std::string waiting_told_;     ///< what note_waiting() compares, since the seal
-    std::string torchrun_at_;      ///< address of a waiting torchrun agent, since the last seal
-    std::string last_refusal_;     ///< why the last node was refused, for the progress messages
+    Hold hold_told_ = Hold::none;            ///< The one that waiting nodes and events were last told of.
+    std::string waiting_told_;               ///< what note_waiting() compares, since the seal
+    std::vector<std::string> torchruns_at_;  ///< addresses of waiting torchrun agents, since the last seal
+    std::string last_refusal_;               ///< why the last node was refused, for the progress messages
     Instant waiting_sent_at_ = Instant::min();
 
     std::optional<native::JobEnded> ending_;

@@ -100,7 +100,7 @@ void Job::seal(const Turn& turn) {
     round_ = SealedRound{};
     seen_ = SeenLedger{};
     last_refusal_.clear();
-    torchrun_at_.clear();
+    torchruns_at_.clear();
     waiting_told_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;

@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/assignment.h"
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/missing_hosts.h"
 
 namespace muster::rendezvous {
 
 namespace {
+
+/// Addresses of waiting torchrun agents that are told; more are not.
+constexpr std::size_t torchruns_max = 64;
 
 std::string more_nodes(std::uint32_t count) {
     return cat(count, " more ", count == 1 ? "node" : "nodes");
@@ -66,8 +70,8 @@ std::string Job::strangers() const {
     const bool gathers = !ending_ && !round_.running() && tally_.draining + tally_.lost == 0;
     if (!gathers || tally_.gathered >= wanted()) return {};
     auto out = last_refusal_.empty() ? std::string{} : cat("; the last node was refused: ", last_refusal_);
-    if (!torchrun_at_.empty())
-        out += cat("; torchrun on ", torchrun_at_,
+    if (!torchruns_at_.empty())
+        out += cat("; torchrun on ", some_hosts(torchruns_at_),
                    " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
                    "with muster, or all with torchrun");
     return out;
@@ -85,9 +89,11 @@ std::string Job::note_waiting(const Turn& turn) {
     return whole;
 }
 
+/// Each of them comes once a second.
 void Job::on_torchrun(const std::string& peer, const Turn& turn) {
-    if (round_.running() || ending_ || tally_.gathered == 0 || torchrun_at_ == peer) return;
-    torchrun_at_ = peer;
+    if (round_.running() || ending_ || tally_.gathered == 0 || torchruns_at_.size() == torchruns_max) return;
+    if (std::ranges::find(torchruns_at_, peer) != torchruns_at_.end()) return;
+    torchruns_at_.push_back(peer);
     waiting_changed_ = true;
     turn.tell(EventKind::node_waiting, cat("job '", id_, "': torchrun on ", peer, " waits for it in the store"));
     send_waiting(turn);

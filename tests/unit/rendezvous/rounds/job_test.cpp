@@ -102,6 +102,10 @@ TEST_CASE("those who wait for more nodes are told of a torchrun that waits for t
              "n0 <- Gathering 1 of 2..2; waiting for 1 more node; torchrun on 10.0.0.7 waits here for a job with this "
              "name, but muster and torchrun cannot form one job"));
     CHECK_FALSE(says(story.answers("advance 1s\ntorchrun 10.0.0.7\nadvance 1s"), "Gathering"));
+    CHECK(says(story.answers("torchrun 10.0.0.8"), "; torchrun on 10.0.0.7, 10.0.0.8 waits here for a job"));
+    // Both look at the store again and again.
+    const auto again = story.answers("advance 1s\ntorchrun 10.0.0.7\ntorchrun 10.0.0.8\nadvance 1s");
+    CHECK_FALSE(says(again, "torchrun"));
     CHECK(says(story.answers("join n1"), "round 0 sealed with 2 nodes"));
     CHECK_FALSE(says(story.answers("torchrun 10.0.0.7\nadvance 1s"), "torchrun"));
 }
