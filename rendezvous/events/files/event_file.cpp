@@ -131,8 +131,9 @@ class EventFile::Target {
     Result<void> move_files() {
         const auto next = beside("next");
         auto file = MUSTER_TRY(open_output_file(purpose, next, O_CREAT | O_APPEND));
+        // One that somebody has moved away or removed leaves room as well.
         const auto move = [](const std::string& from, const std::string& to) -> Result<void> {
-            if (std::rename(from.c_str(), to.c_str()) == 0) return {};
+            if (std::rename(from.c_str(), to.c_str()) == 0 || errno == ENOENT) return {};
             return error_from_errno(errno, cat("rename ", from));
         };
         // Only up to the first free number, so that a second attempt moves nothing twice.

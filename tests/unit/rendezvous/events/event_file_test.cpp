@@ -147,6 +147,22 @@ TEST_CASE("a new file that cannot be made costs no kept file, and the full one t
     CHECK(newest.ends_with("\n" + line(10)));
 }
 
+TEST_CASE("a full file that somebody has moved away costs no event: the next one begins") {
+    const test::ScratchFolder folder;
+    const auto file = EventFile::open_in(folder / "events", {.file_bytes_max = 100, .file_count = 3});
+    REQUIRE(file.has_value());
+    const auto add = [&](int number) {
+        (*file)->add(line(number));
+        REQUIRE((*file)->flush(60s));
+    };
+    for (int i = 0; i < 4; ++i) add(i);
+    REQUIRE(::rename((folder / "events/events.jsonl").c_str(), (folder / "archive").c_str()) == 0);
+    for (int i = 4; i < 8; ++i) add(i);
+    CHECK(read(folder / "archive") == line(2) + line(3));
+    CHECK(read(folder / "events/events.1.jsonl") == line(4) + line(5));
+    CHECK(read(folder / "events/events.jsonl") == line(6) + line(7));
+}
+
 TEST_CASE("a file that cannot be opened is an error that names it") {
     const test::ScratchFolder folder;
     CHECK(EventFile::open(folder / "missing/events").error().context.find("missing/events") != std::string::npos);
