@@ -77,6 +77,15 @@ std::vector<Member*> Job::chosen() {
     return all;
 }
 
+/// Those that are not in the new round had ranks that others may have now.
+void Job::forget_ranks() {
+    for (auto& [incarnation, member] : members_) {
+        if (member.round == round_.number || member.rank_base < 0) continue;
+        member.rank_base = -1;
+        if (config_.keep_records) unkept_nodes_.insert(incarnation);
+    }
+}
+
 void Job::seal(const Turn& turn) {
     auto members = chosen();
     MUSTER_CHECK(members.size() >= nodes_needed() && members.size() <= terms_.nodes_max, members.size());
@@ -117,10 +126,10 @@ void Job::seal(const Turn& turn) {
         set_place(member, Place::running);
         member.sealed = true;
         member.round = round_.number;
-        member.workers_gone = member.reported = false;
+        member.workers_gone = member.reported = member.stepping = member.last_steps = false;
         member.forget_seen();
-        member.stepping = member.last_steps = false;
     }
+    forget_ranks();
     call_open_ = short_of_nodes_ = all_silent_ = false;
     call_ends_ = no_deadline;
     noticed_at_ = no_deadline;

@@ -24,7 +24,7 @@ std::string text_of(const nlohmann::json& json) {
 nlohmann::json describe(const Member& member) {
     nlohmann::json out{{"host", member.node.host},   {"pid", member.node.pid},   {"place", place_name(member)},
                        {"slots", member.join.slots}, {"role", member.join.role}, {"connected", member.connected()}};
-    if (member.round != no_round) out["group_rank"] = member.group_rank;
+    if (member.round != no_round && member.rank_base >= 0) out["group_rank"] = member.group_rank;
     if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
     // The minimum may need it all the same: then it is running.
     if (member.place == Place::waiting && (member.set_aside() || member.health == Health::parked))

@@ -32,6 +32,7 @@ void JobReplay::move_all(std::string_view from, std::string_view to) {
 
 void JobReplay::seal(const EventFacts& facts) {
     std::int64_t rank = 0, base = 0;
+    for (auto& [number, node] : nodes_) node.group_rank = node.rank_base = -1;
     for (const auto range : split(facts.members, ',')) {
         const auto ends = split(range, '-');
         for (auto number = std::stoll(std::string(ends.front())); number <= std::stoll(std::string(ends.back()));

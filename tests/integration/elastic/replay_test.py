@@ -74,6 +74,9 @@ class Replay:
         self.newest.pop("committed", None)
         self.rounds[self.cause] += 1
         base = 0
+        for node in self.nodes.values():
+            for fact in ("group_rank", "rank_base"):
+                node.pop(fact, None)
         for rank, number in enumerate(numbers(data["members"])):
             self.nodes[number] |= {"place": "running", "group_rank": rank, "rank_base": base}
             base += self.nodes[number]["slots"]

@@ -94,7 +94,15 @@ TEST_CASE("the first failure of a node is healed in place, the second one gives 
         "n1 (pid 102) is excluded: it was the first cause of the end of 2 of the last 4 rounds (--node-failures 2/4)";
     CHECK(says(second, "rank 1 on n1 failed: exit code 1] [" + why + "]"));  // on every node
     CHECK(says(story.answers("advance 1s"), "n1 <- Parked 0: " + why));
-    CHECK(says(story.answers("show job"), "\"left_out\":true"));
+    const auto status = story.answers("show job");
+    INFO(status);
+    CHECK(says(status, "\"left_out\":true"));
+    // The spare has its ranks now.
+    CHECK(says(status, "\"connected\":true,\"host\":\"n1\""));
+    CHECK(says(status, "\"place\":\"parked\",\"role\""));
+    const auto died = story.answers("died n1");
+    CHECK(says(died, "n1 (pid 102) died: killed by signal 9"));
+    CHECK_FALSE(says(died, "it had rank"));
 }
 
 TEST_CASE("an assignment that is said again has the same notes") {
