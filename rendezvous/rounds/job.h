@@ -259,7 +259,7 @@ class Job {
     [[nodiscard]] static std::string explained(const Member& member, std::string how, Instant now);
 
     // job_seal.cpp
-    void forget_ranks();
+    void forget_last_round();
     void seal(const Turn& turn);
     [[nodiscard]] std::vector<Member*> chosen();
     [[nodiscard]] bool is_host(const Member& member) const;

@@ -77,11 +77,12 @@ std::vector<Member*> Job::chosen() {
     return all;
 }
 
-/// Those that are not in the new round had ranks that others may have now.
-void Job::forget_ranks() {
+/// Those that are not in the new round had ranks that others may have now, and have no workers.
+void Job::forget_last_round() {
     for (auto& [incarnation, member] : members_) {
         if (member.round == round_.number || member.rank_base < 0) continue;
         member.rank_base = -1;
+        member.forget_seen();
         if (config_.keep_records) unkept_nodes_.insert(incarnation);
     }
 }
@@ -129,7 +130,7 @@ void Job::seal(const Turn& turn) {
         member.workers_gone = member.reported = member.stepping = member.last_steps = false;
         member.forget_seen();
     }
-    forget_ranks();
+    forget_last_round();
     call_open_ = short_of_nodes_ = all_silent_ = false;
     call_ends_ = no_deadline;
     noticed_at_ = no_deadline;

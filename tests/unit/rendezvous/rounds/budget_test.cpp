@@ -105,6 +105,14 @@ TEST_CASE("the first failure of a node is healed in place, the second one gives 
     CHECK_FALSE(says(died, "it had rank"));
 }
 
+TEST_CASE("a node that is left out of the next round has no workers that others wait for") {
+    Story story("min=2 max=2 spares=1 restarts=5 node_failures=1 of_rounds=4");
+    story.answers("join n0\njoin n1\njoin n2\nseen n1 overdue");
+    CHECK(says(story.answers("show job"), "\"overdue\":["));
+    CHECK(says(fail(story, "n1", {"n0", "n1"}), "n2 <- Assigned round 1: group rank 1 of 2"));
+    CHECK_FALSE(says(story.answers("show job"), "\"overdue\":["));
+}
+
 TEST_CASE("an assignment that is said again has the same notes") {
     Story story("min=2 max=2 spares=1 restarts=5 node_failures=1 of_rounds=4");
     story.answers("join n0\njoin n1\njoin n2");
