@@ -255,9 +255,11 @@ void Job::send_assignment_again(Member& member, const Turn& turn) {
         return end(native::RoundEndReason::daemon_restarted,
                    cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another",
                        " key of the job before ", label(member.node), " was told its rank"));
-    member.assignment_sent = true;
+    // On the connection before it has read no notice either.
+    if (!std::exchange(member.assignment_sent, true)) set_noticed(member, false);
     turn.send(member.connection, assignment(member.group_rank, by_rank, round_, restarts_used_, heartbeat()));
     send_peers_to(member, turn);
+    pass_on_notice(member, turn);
 }
 
 }  // namespace muster::rendezvous

@@ -107,6 +107,19 @@ TEST_CASE("a node that was away when all were told hears of the notice when it i
     CHECK_FALSE(says(next.answers("close n0\nresume n0"), "NoticeGiven"));  // of a round that is over
 }
 
+TEST_CASE("a node that has not read its assignment hears of the notice with it") {
+    for (const auto* lost : {"close n1\nlose n1\nnotify n0", "notify n0\nclose n1\nlose n1"}) {
+        INFO(lost);
+        Story story("min=2 max=2");
+        story.answers("join n0\njoin n1");
+        story.answers(lost);
+        const auto answers = story.answers("join n1");
+        CHECK(says(answers, "n1 <- Assigned round 0: "));
+        CHECK(says(answers, "n1 <- NoticeGiven: SIGUSR1 to gpu07"));
+        CHECK_FALSE(says(story.answers("close n1\nresume n1"), "NoticeGiven"));
+    }
+}
+
 TEST_CASE("who waits beside the round commands nobody but itself") {
     Story story("min=2 max=2 spares=1");
     story.answers("join n0\njoin n1\njoin n2");
