@@ -305,7 +305,8 @@ class Job {
     [[nodiscard]] std::int64_t detecting_ms(Instant now) const;
     void note_tiers(const Turn& turn);
     [[nodiscard]] std::int64_t first_step() const;
-    void tell_news(const StepLedger::News& news, const Turn& turn);
+    void tell_checkpoints(const StepLedger::News& news, const Turn& turn);
+    void tell_hang(StepLedger::Hang hang, const Turn& turn);
     void tell_progress(const Turn& turn);
     [[nodiscard]] std::int64_t last_step() const;
     void send_job_seen(const Turn& turn);

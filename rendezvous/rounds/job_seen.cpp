@@ -52,6 +52,8 @@ void Job::on_report(Incarnation from_agent, const native::WorkersSeen& told, con
     member.gpus = seen.gpus;
     member.workers_seen_at = turn.now;
     member.last_steps = seen.final;
+    // A worker may end as soon as its last checkpoint is complete.
+    if (member.place == Place::draining && member.round == round_.number) tell_checkpoints(news, turn);
     if (member.place != Place::running) return;
     if (!seen.final) {
         seen_.note(seen.workers, turn.now);
@@ -60,7 +62,8 @@ void Job::on_report(Incarnation from_agent, const native::WorkersSeen& told, con
     }
     note_steps(member, turn);
     if (!round_.running()) return;
-    tell_news(news, turn);
+    tell_checkpoints(news, turn);
+    tell_hang(news.hang, turn);
     tell_progress(turn);
 }
 
@@ -79,7 +82,7 @@ void Job::note_tiers(const Turn& turn) {
     tiers_.take(all, turn.now);
 }
 
-void Job::tell_news(const StepLedger::News& news, const Turn& turn) {
+void Job::tell_checkpoints(const StepLedger::News& news, const Turn& turn) {
     if (news.checkpoint_step >= 0)
         turn.note(EventKind::checkpoint_committed,
                   cat("job '", id_, "': the checkpoint of step ", news.checkpoint_step, " is complete"),
@@ -87,13 +90,16 @@ void Job::tell_news(const StepLedger::News& news, const Turn& turn) {
     if (news.checkpoint_failure_count > 0)
         turn.note(EventKind::checkpoint_failed, cat("job '", id_, "': ", news.checkpoint_failure_count,
                                                     " save of a checkpoint failed; the log of rank 0 has the reason"));
-    if (news.hang == StepLedger::Hang::suspected) {
+}
+
+void Job::tell_hang(StepLedger::Hang hang, const Turn& turn) {
+    if (hang == StepLedger::Hang::suspected) {
         auto facts = spent_facts();
         facts.hung_ms = hung_ms(turn.now);
         turn.note(EventKind::hang_suspected,
                   cat("job '", id_, "': ranks wait in an operation that others do not reach"), std::move(facts));
     }
-    if (news.hang == StepLedger::Hang::over)
+    if (hang == StepLedger::Hang::over)
         turn.note(EventKind::hang_over, cat("job '", id_, "': the ranks that waited go on"), spent_facts());
 }
 

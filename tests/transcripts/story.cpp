@@ -263,6 +263,7 @@ void Story::seen(Puppet& agent, const Words& words) {
     for (auto& worker : seen.workers) {
         take(words, "step", worker.step);
         take(words, "first", worker.tally.first_step);
+        take(words, "committed", worker.tally.checkpoint_step);
         if (words.contains("overdue")) {
             worker.pace = native::WorkerPace::overdue;
             worker.at.idle_ms = 12'000;

@@ -179,6 +179,16 @@ TEST_CASE("what the only node did before it died is lost where the next one repe
     CHECK(job_of(story)["goodput"]["lost_steps"] == 2);
 }
 
+TEST_CASE("a checkpoint that is complete just before its workers end is an event, once") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nseen n0 step=7 committed=4");
+    CHECK(says(story.answers("show events"), "the checkpoint of step 4 is complete"));
+    story.answers("fail n0 code=3\nseen n0 step=9 committed=9 final");
+    CHECK(says(story.answers("show events"), "the checkpoint of step 9 is complete"));
+    story.answers("seen n0 step=9 committed=9 final\nrejoin n0\nrejoin n1");
+    CHECK_FALSE(says(story.answers("show events"), "checkpoint.committed"));
+}
+
 TEST_CASE("the newest checkpoint of the last round is in the status of the next one") {
     Story story("min=2 max=2 restarts=1");
     story.answers("join n0\njoin n1");
