@@ -24,6 +24,7 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
 
     /// False: the store does not want it, and has said why through close().
     bool begin(Instant now) {
+        now_ = now;
         handle_ = dialect_.store_.accept(*this, connection_.peer(), now);
         return handle_ != nullptr;
     }

@@ -118,6 +118,21 @@ TEST_CASE("a silent connection is closed at the handshake deadline") {
     CHECK(std::chrono::steady_clock::now() - start > 1900ms);
 }
 
+TEST_CASE("silent connections have their lines in the log also after the first ten") {
+    const CapturedLog log;
+    const RunningDaemon running(hasty());
+    for (int times = 0; times < 2; ++times) {
+        std::vector<PlainSocket> silent;
+        for (int i = 0; i < 10; ++i) silent.push_back(running.connect());
+        for (const auto& socket : silent) CHECK(socket.closed_by_peer());
+    }
+    const auto text = log.text();
+    std::size_t line_count = 0;
+    for (auto at = text.find("no request within 2 s"); at != std::string::npos; at = text.find("no request", at + 1))
+        ++line_count;
+    CHECK(line_count == 20);
+}
+
 TEST_CASE("a daemon that stood still has one line for all connections that were closed meanwhile") {
     const CapturedLog log;
     RunningDaemon running;
