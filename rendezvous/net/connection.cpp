@@ -171,7 +171,10 @@ void Connection::flush(Instant now) {
     waiting_.set(outbox_.held_bytes());
     switch (flushed) {
         case Outbox::Flush::broken: return station_.end(*this, errno_text(errno), now);
-        case Outbox::Flush::blocked: blocked_ = true; break;
+        case Outbox::Flush::blocked:
+            blocked_ = true;
+            blocked_at_ = now;
+            break;
         case Outbox::Flush::sent: after_flush(now); break;
     }
     if (gone_) return;

@@ -114,6 +114,7 @@ class Connection final : public EventLoop::Handler {
     bool finishing_ = false;  // no more reading, close when the outbox is empty
     bool lingering_ = false;  // our side is closed; waiting for the other end's
     bool blocked_ = false;    // the kernel takes no more bytes
+    Instant blocked_at_{};    // since when; a reader that takes some sets it anew
     bool missed_ = false;     // an edge has come that was not followed to its end: there may be more to read
     bool dirty_ = false;      // in the station's list of those to be flushed
     bool gone_ = false;       // closed; the object lives until the turn's end

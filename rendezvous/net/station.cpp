@@ -365,11 +365,12 @@ std::size_t Station::count(const Dialect& dialect) const {
         std::ranges::count_if(connections_, [&](const auto& entry) { return entry.second->dialect_ == &dialect; }));
 }
 
-std::size_t Station::count_unsent(const Dialect& dialect, bool blocked) const {
-    return static_cast<std::size_t>(std::ranges::count_if(connections_, [&](const auto& entry) {
-        const auto& one = *entry.second;
-        return one.dialect_ == &dialect && one.established_ && !one.lingering_ && (blocked || !one.blocked_);
-    }));
+Instant Station::unsent_until(const Dialect& dialect, Instant since, Duration silence_max) const {
+    Instant until = Instant::min();
+    for (const auto& [id, one] : connections_)
+        if (one->dialect_ == &dialect && one->established_ && !one->lingering_)
+            until = std::max(until, one->blocked_ ? std::max(one->blocked_at_, since) + silence_max : no_deadline);
+    return until;
 }
 
 Instant Station::turn(Instant now) {

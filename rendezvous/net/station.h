@@ -67,9 +67,10 @@ class Station final : public EventLoop::Ticker {
 
     [[nodiscard]] StationCounts counts() const;
     [[nodiscard]] std::size_t count(const Dialect& dialect) const;
-    /// Established connections of it that have not been sent everything. `blocked`: also those that do not read just
-    /// now.
-    [[nodiscard]] std::size_t count_unsent(const Dialect& dialect, bool blocked) const;
+    /// When the last of its established connections that have not been sent everything will have taken nothing for
+    /// `silence_max`, counted from `since` at the earliest. no_deadline: one takes all that there is. Instant::min():
+    /// there are none.
+    [[nodiscard]] Instant unsent_until(const Dialect& dialect, Instant since, Duration silence_max) const;
     /// Also once it is retired.
     [[nodiscard]] std::uint16_t port() const { return port_; }
     [[nodiscard]] const NetLimits& limits() const { return limits_; }

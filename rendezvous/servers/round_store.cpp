@@ -14,7 +14,7 @@ namespace muster::rendezvous {
 namespace {
 
 /// A viewer that is stopped (Ctrl-Z, a pager) does not hold up the end of a launcher for longer.
-constexpr Duration wait_for_blocked = 1s;
+constexpr Duration viewer_silence_max = 1s;
 
 }  // namespace
 
@@ -52,27 +52,30 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     [[nodiscard]] std::uint16_t port() const { return port_; }
     Instant turn(Instant now) override {
         note_viewers(now);
-        return std::min(store_.turn(now), when_read_ && now < blocked_until_ ? blocked_until_ : no_deadline);
+        // The station writes after this look: a viewer that stops then is seen at the next one.
+        const auto look_at = when_read_ ? std::min(viewers_until(), now + viewer_silence_max) : no_deadline;
+        return std::min(store_.turn(now), look_at);
     }
     bool retire() {
         listener_.reset();
         if (station_) station_->retire_all_but(logs_ ? &*logs_ : nullptr, std::chrono::steady_clock::now());
         store_.clear("the round is over");
-        return has_viewers(true);
+        return viewers_until() > Instant::min();
     }
     void when_read(std::function<void()> done) {
-        const auto now = std::chrono::steady_clock::now();
-        blocked_until_ = now + wait_for_blocked;
+        waits_since_ = std::chrono::steady_clock::now();
         when_read_ = std::move(done);
-        note_viewers(now);
+        note_viewers(waits_since_);
     }
 
   private:
-    [[nodiscard]] bool has_viewers(bool blocked) const {
-        return station_ && logs_ && station_->count_unsent(*logs_, blocked) > 0;
+    /// Instant::min(): there are none.
+    [[nodiscard]] Instant viewers_until() const {
+        if (!station_ || !logs_) return Instant::min();
+        return station_->unsent_until(*logs_, waits_since_, viewer_silence_max);
     }
     void note_viewers(Instant now) {
-        if (when_read_ && !has_viewers(now < blocked_until_)) std::exchange(when_read_, {})();
+        if (when_read_ && viewers_until() <= now) std::exchange(when_read_, {})();
     }
 
     [[nodiscard]] std::shared_ptr<const AllowedSources> clients_of(const RoundService& service) const {
@@ -129,7 +132,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     const std::vector<ControlKey> logs_keys_;
     OwnAddresses own_addresses_;
     std::function<void()> when_read_;  ///< Empty: nobody waits for the viewers.
-    Instant blocked_until_{};          ///< Viewers that do not read are waited for.
+    Instant waits_since_{};
     const std::uint16_t port_;
     std::unique_ptr<Listener> listener_;  ///< until it serves
     std::optional<Station> station_;      ///< last: its destructor ends sessions of the above

@@ -74,8 +74,8 @@ class RoundStore {
     /// Closes the port and every connection but those of viewers of log files, which may read to the end. False: there
     /// are none.
     bool retire();
-    /// Calls `done` once on the loop's thread, when all viewers have been sent everything. One that does not read is
-    /// waited for no longer than 1 s. Never after the destructor. Once retired.
+    /// Calls `done` once on the loop's thread, when all viewers have been sent everything. One that takes nothing for
+    /// 1 s is not waited for; one that reads slowly is. Never after the destructor. Once retired.
     void when_read(std::function<void()> done);
     [[nodiscard]] std::uint16_t port() const;
 

@@ -356,6 +356,34 @@ TEST_CASE("a viewer that does not read holds up the end no longer than its secon
     CHECK(alone.when_read().wait_for(60s) == std::future_status::ready);
 }
 
+TEST_CASE("a viewer that reads slowly is waited for as long as it takes something each second") {
+    using Clock = std::chrono::steady_clock;
+    WatchedStore watched;
+    constexpr int buffer_bytes = 64 << 10;
+    auto slow = watched.view(PlainSocket("127.0.0.1", watched.store->port(), buffer_bytes));
+    watched.ask(slow);
+    const std::string more(32 << 20, 'x');
+    watched.loop.invoke([&] {
+        auto& connection = *watched.connections.front();
+        ::setsockopt(connection.fd(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+        connection.limit_unsent(2 * more.size());
+    });
+    watched.finish(0, more);
+    CHECK(watched.store->retire());
+    const auto read = watched.when_read();
+    // More than all buffers between the two: the store has to write for each piece.
+    constexpr std::size_t piece_bytes = 1 << 20;
+    bool is_over = false;
+    for (const auto end = Clock::now() + 1500ms; !is_over && Clock::now() < end;) {
+        const auto began = Clock::now();
+        CHECK(slow.receive(piece_bytes).size() == piece_bytes);
+        is_over = read.wait_for(100ms) == std::future_status::ready;
+        CHECK((!is_over || Clock::now() - began > 900ms));
+    }
+    CHECK(slow.receive_all().ends_with('x'));
+    CHECK(read.wait_for(60s) == std::future_status::ready);
+}
+
 TEST_CASE("an answer to a peer goes out although the round ends in the same turn") {
     EventLoop loop;
     loop.start_thread();
