@@ -1,6 +1,5 @@
 #include "worker_runtime/context/progress_reporter.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "muster/section.h"
 #include "rendezvous/base/known_step.h"
+#include "rendezvous/base/reserve_space.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/wire/local/codec.h"
 #include "worker_runtime/context/agent_link.h"
@@ -125,7 +125,7 @@ void ProgressReporter::give_record() {
     auto round = variable("MUSTER_ROUND").value_or("");
     if (record_ == nullptr) {
         FileDescriptor memory(::memfd_create("muster steps", MFD_CLOEXEC));
-        if (!memory.valid() || ::posix_fallocate(memory.get(), 0, sizeof(StepRecord)) != 0) return;
+        if (!memory.valid() || reserve_space(memory.get(), 0, sizeof(StepRecord)) != 0) return;
         void* const mapped = ::mmap(nullptr, sizeof(StepRecord), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
         if (mapped == MAP_FAILED) return;
         memory_ = std::move(memory);

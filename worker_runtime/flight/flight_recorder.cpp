@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/kernel/boot_id.h"
+#include "rendezvous/base/reserve_space.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/flight/flight_sweep.h"
@@ -57,7 +58,7 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
 Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts, const std::string& folder) {
     auto file = MUSTER_TRY(open_ring(facts, folder));
     // The space is reserved here, so that a full disk is an error now and not a SIGBUS at the first operation.
-    if (const int failed = ::posix_fallocate(file.get(), 0, static_cast<off_t>(flight_ring_bytes)); failed != 0) {
+    if (const int failed = reserve_space(file.get(), 0, flight_ring_bytes); failed != 0) {
         return error_from_errno(failed, cat("reserve ", flight_ring_bytes >> 10, " KiB for the flight record",
                                             folder.empty() ? "" : cat(" in MUSTER_FLIGHT_DIR, ", folder)));
     }

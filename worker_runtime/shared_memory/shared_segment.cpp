@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/kernel/available_memory.h"
+#include "rendezvous/base/reserve_space.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
@@ -83,10 +84,7 @@ Result<void> take_pages(int file, std::byte* data, std::size_t size_bytes, const
         if (auto enough = look_for(size_bytes - at, size_bytes, purpose); !enough) return enough;
         const auto count = std::min(look_bytes, size_bytes - at);
         take_huge_pages(data + at, count);
-        int failed = 0;
-        do failed = ::posix_fallocate(file, static_cast<off_t>(at), static_cast<off_t>(count));
-        while (failed == EINTR);
-        if (auto taken = granted(failed, size_bytes, purpose); !taken) return taken;
+        if (auto taken = granted(reserve_space(file, at, count), size_bytes, purpose); !taken) return taken;
     }
     return {};
 }

@@ -1,5 +1,8 @@
+// This program has posix_fallocate() as a function of its own, which signals interrupt when a test wants it.
 #include "worker_runtime/flight/flight_sweep.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +17,18 @@
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 #include "worker_runtime/flight/flight_recorder.h"
+
+namespace {
+
+/// So many more calls end as one into which a signal comes.
+int interruptions_left = 0;
+
+}  // namespace
+
+extern "C" int posix_fallocate(int file, off_t at, off_t size_bytes) {
+    if (interruptions_left > 0) return --interruptions_left, EINTR;
+    return ::ftruncate(file, at + size_bytes) == 0 ? 0 : errno;
+}
 
 namespace muster::runtime {
 
@@ -65,6 +80,16 @@ TEST_CASE("a rank that starts removes what a larger world of its job left behind
     CHECK(names_in(folder) == std::vector<std::string>{"flight_j_0.ring", "flight_j_1.ring", "flight_j_7.ring",
                                                        "flight_j_8.ring", "flight_j_9.ring", "flight_j_x.ring",
                                                        "flight_other_5.ring"});
+}
+
+TEST_CASE("signals that come while the memory of a record is taken keep no worker from its start") {
+    const test::ScratchFolder folder;
+    for (const auto& place : {std::string(), folder.string()}) {
+        interruptions_left = 3;
+        const auto recorder = FlightRecorder::open({.rank = 0, .world = 1, .job = "j"}, place);
+        CHECK(recorder.has_value());
+        CHECK(interruptions_left == 0);
+    }
 }
 
 TEST_CASE("users outside of its group cannot read a record, also where the umask would let them") {
