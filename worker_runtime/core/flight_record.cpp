@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
@@ -34,9 +35,23 @@ bool same_operation(const FlightEntry& a, const FlightEntry& b) {
            a.tag == b.tag;
 }
 
+/// The names of a ring's communicators, by index. One that is made again under the same name, as after PyTorch's
+/// destroy_process_group(), counts its operations anew. All ranks make it as often.
+std::vector<std::string> names_of(const FlightHeader& header) {
+    std::vector<std::string> names;
+    std::map<std::string, int> made;
+    for (std::uint32_t i = 0; i < header.group_count; ++i) {
+        auto name = text_of(header.groups[i], flight_name_bytes);
+        const int count = ++made[name];
+        names.push_back(count == 1 ? std::move(name) : cat(name, " #", count));
+    }
+    return names;
+}
+
 /// One rank's place in one group, and its newest collective there.
 struct Place {
     const FlightRing* ring = nullptr;
+    std::uint32_t index = 0;  ///< Of the group in the ring.
     const FlightEntry* last = nullptr;
     std::map<std::uint64_t, const FlightEntry*> by_number;
 };
@@ -64,11 +79,13 @@ std::int64_t newest_time(const std::vector<FlightRing>& rings, const FlightHeade
 std::map<std::string, Group> groups_of(const std::vector<FlightRing>& rings) {
     std::map<std::string, Group> groups;
     for (const auto& ring : rings) {
-        for (std::uint32_t i = 0; i < ring.header.group_count; ++i) {
-            Group& group = groups[text_of(ring.header.groups[i], flight_name_bytes)];
+        const auto names = names_of(ring.header);
+        for (std::uint32_t i = 0; i < names.size(); ++i) {
+            Group& group = groups[names[i]];
             group.size = std::max(group.size, static_cast<int>(ring.header.group_sizes[i]));
             Place& place = group.ranks[ring.header.group_ranks[i]];
             place.ring = &ring;
+            place.index = i;
             for (const auto& entry : ring.entries) {
                 if (entry.group != i || is_paired(entry.kind)) continue;
                 place.by_number[entry.number] = &entry;
@@ -96,10 +113,9 @@ void report_difference(const Group& group, std::vector<std::string>& lines) {
 }
 
 /// The pairs of send and receive that have not ended.
-void report_pairs(const FlightRing& ring, std::uint32_t group, int rank, std::int64_t now,
-                  std::vector<std::string>& lines) {
-    for (const auto& entry : ring.entries) {
-        if (entry.group != group || !is_paired(entry.kind) || entry.state != FlightState::started) continue;
+void report_pairs(const Place& place, int rank, std::int64_t now, std::vector<std::string>& lines) {
+    for (const auto& entry : place.ring->entries) {
+        if (entry.group != place.index || !is_paired(entry.kind) || entry.state != FlightState::started) continue;
         lines.push_back(cat("  rank ", rank, " waits in ", describe_entry(entry), " (number ", entry.number,
                             " of its kind there) for ", describe(Duration(now - entry.started_ns))));
     }
@@ -223,12 +239,8 @@ std::string flight_report(const std::vector<FlightRing>& all) {
         lines.push_back(cat("communicator ", name, " (", group.size, " ranks)"));
         report_difference(group, lines);
         report_missing(group, rings, lines);
-        for (const auto& [rank, place] : group.ranks) {
-            for (std::uint32_t i = 0; i < place.ring->header.group_count; ++i) {
-                if (text_of(place.ring->header.groups[i], flight_name_bytes) != name) continue;
-                report_pairs(*place.ring, i, rank, newest_time(rings, place.ring->header), lines);
-            }
-        }
+        for (const auto& [rank, place] : group.ranks)
+            report_pairs(place, rank, newest_time(rings, place.ring->header), lines);
     }
     std::map<std::string, std::vector<std::string>> failures;
     for (const auto& ring : rings) {

@@ -181,6 +181,29 @@ TEST_CASE("only too little memory leaves a communicator as it was; else the firs
     CHECK(read_back(*recorder).header.failure == std::string("rank 1 died"));
 }
 
+TEST_CASE("a communicator that is made again under the same name is compared with its like, and not with the first") {
+    const auto made_twice = [](int rank, FlightState last) {
+        auto made = ring(rank, 2, {entry(8, FlightState::done, 5), entry(9, FlightState::done, 6)});
+        made.header.group_count = 2;
+        std::strcpy(made.header.groups[1], "world");
+        made.header.group_ranks[1] = rank;
+        made.header.group_sizes[1] = 2;
+        made.entries.push_back(entry(7, FlightState::done, 7, OperationKind::all_gather));
+        if (last == FlightState::started) made.entries.push_back(entry(8, last, 8, OperationKind::all_gather));
+        for (std::size_t i = 2; i < made.entries.size(); ++i) made.entries[i].group = 1;
+        return made;
+    };
+    const auto report = flight_report({made_twice(0, FlightState::started), made_twice(1, FlightState::done)});
+    CHECK(report ==
+          "round 2: records of 2 ranks\n"
+          "communicator world (2 ranks)\n"
+          "  all 2 ranks have ended operation 9 (all_reduce sum f32 x 100)\n"
+          "communicator world #2 (2 ranks)\n"
+          "  rank 1 (pid 101 on gpu07) is missing from operation 8 (all_gather f32 x 100): its last, 7 "
+          "(all_gather f32 x 100), ended 0 ms before the newest entry of its host\n"
+          "  rank 0 waits in operation 8 (all_gather f32 x 100), since 00:00:00 UTC\n");
+}
+
 TEST_CASE("ranks that differ in the tag alone, as after different plans of buckets, or in the count, are told apart") {
     const auto tagged = [](int rank, std::uint32_t tag) {
         auto made = entry(5, FlightState::started, 9);
