@@ -38,6 +38,10 @@ void copy_text(char (&field)[Size], std::string_view text) {
     field[size] = '\0';
 }
 
+std::string ring_path(const FlightRecorder::Facts& facts, const std::string& folder) {
+    return cat(folder, '/', flight_file_name(facts.job, facts.rank));
+}
+
 Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::string& folder) {
     if (folder.empty()) {
         FileDescriptor memory(::memfd_create("muster flight record", MFD_CLOEXEC));
@@ -45,7 +49,7 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
         return memory;
     }
     sweep_flight_records(folder, facts.job, facts.world);
-    const std::string path = cat(folder, '/', flight_file_name(facts.job, facts.rank));
+    const std::string path = ring_path(facts, folder);
     // Creates a new file instead of truncating the old one: a process that still maps the old one would get SIGBUS.
     ::unlink(path.c_str());
     FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
@@ -59,6 +63,8 @@ Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts,
     auto file = MUSTER_TRY(open_ring(facts, folder));
     // The space is reserved here, so that a full disk is an error now and not a SIGBUS at the first operation.
     if (const int failed = reserve_space(file.get(), 0, flight_ring_bytes); failed != 0) {
+        // muster flight refuses a folder with a file that is no record.
+        if (!folder.empty()) ::unlink(ring_path(facts, folder).c_str());
         return error_from_errno(failed, cat("reserve ", flight_ring_bytes >> 10, " KiB for the flight record",
                                             folder.empty() ? "" : cat(" in MUSTER_FLIGHT_DIR, ", folder)));
     }

@@ -1,4 +1,5 @@
-// This program has posix_fallocate() as a function of its own, which signals interrupt when a test wants it.
+// This program has posix_fallocate() as a function of its own, which signals interrupt when a test wants it, and which
+// finds no space.
 #include "worker_runtime/flight/flight_sweep.h"
 
 #include <errno.h>
@@ -22,11 +23,13 @@ namespace {
 
 /// So many more calls end as one into which a signal comes.
 int interruptions_left = 0;
+bool disk_is_full = false;
 
 }  // namespace
 
 extern "C" int posix_fallocate(int file, off_t at, off_t size_bytes) {
     if (interruptions_left > 0) return --interruptions_left, EINTR;
+    if (disk_is_full) return ENOSPC;
     return ::ftruncate(file, at + size_bytes) == 0 ? 0 : errno;
 }
 
@@ -90,6 +93,16 @@ TEST_CASE("signals that come while the memory of a record is taken keep no worke
         CHECK(recorder.has_value());
         CHECK(interruptions_left == 0);
     }
+}
+
+TEST_CASE("a rank that finds no space for its record leaves no file that is none") {
+    const test::ScratchFolder folder;
+    disk_is_full = true;
+    const auto recorder = FlightRecorder::open({.rank = 0, .world = 1, .job = "j"}, folder.string());
+    disk_is_full = false;
+    REQUIRE_FALSE(recorder.has_value());
+    CHECK(recorder.error().context.find("reserve 258 KiB for the flight record in MUSTER_FLIGHT_DIR") == 0);
+    CHECK(names_in(folder).empty());
 }
 
 TEST_CASE("users outside of its group cannot read a record, also where the umask would let them") {
