@@ -58,6 +58,7 @@ struct Place {
 
 struct Group {
     int size = 0;
+    bool is_shared = false;      ///< Some rank has entries of other communicators here, too.
     std::map<int, Place> ranks;  ///< Keyed by rank in the group.
 };
 
@@ -83,6 +84,7 @@ std::map<std::string, Group> groups_of(const std::vector<FlightRing>& rings) {
         for (std::uint32_t i = 0; i < names.size(); ++i) {
             Group& group = groups[names[i]];
             group.size = std::max(group.size, static_cast<int>(ring.header.group_sizes[i]));
+            if (ring.header.last_is_shared != 0 && i + 1 == names.size()) group.is_shared = true;
             Place& place = group.ranks[ring.header.group_ranks[i]];
             place.ring = &ring;
             place.index = i;
@@ -237,8 +239,13 @@ std::string flight_report(const std::vector<FlightRing>& all) {
     std::vector<std::string> lines{cat("round ", round, ": records of ", rings.size(), " ranks")};
     for (const auto& [name, group] : groups_of(rings)) {
         lines.push_back(cat("communicator ", name, " (", group.size, " ranks)"));
-        report_difference(group, lines);
-        report_missing(group, rings, lines);
+        if (group.is_shared) {
+            lines.push_back(cat("  not compared: a rank has made more than ", flight_group_count_max,
+                                " communicators, and its record mixes the operations of the last ones"));
+        } else {
+            report_difference(group, lines);
+            report_missing(group, rings, lines);
+        }
         for (const auto& [rank, place] : group.ranks)
             report_pairs(place, rank, newest_time(rings, place.ring->header), lines);
     }

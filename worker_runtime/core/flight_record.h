@@ -61,7 +61,7 @@ struct FlightHeader {
     std::int64_t wall_minus_monotonic_ns = 0;
     std::uint64_t next = 0;  ///< entries ever begun
     std::uint32_t group_count = 0;
-    std::uint32_t unused = 0;
+    std::uint32_t last_is_shared = 0;  ///< 1: the last name also stands for all communicators made after it
     char host[64] = {};
     char boot_id[40] = {};   ///< Boot id of the host. If it differs, `pid` is another process.
     char failure[512] = {};  ///< the first one of this rank, in words

@@ -89,7 +89,10 @@ FlightRecorder::~FlightRecorder() {
 std::uint32_t FlightRecorder::add_group(std::string_view name, int rank, int size) {
     const std::lock_guard lock(mutex_);
     FlightHeader& all = header();
-    if (all.group_count == flight_group_count_max) return flight_group_count_max - 1;
+    if (all.group_count == flight_group_count_max) {
+        all.last_is_shared = 1;
+        return flight_group_count_max - 1;
+    }
     const auto index = all.group_count;
     copy_text(all.groups[index], name);
     all.group_ranks[index] = rank;

@@ -181,6 +181,21 @@ TEST_CASE("only too little memory leaves a communicator as it was; else the firs
     CHECK(read_back(*recorder).header.failure == std::string("rank 1 died"));
 }
 
+TEST_CASE("communicators for which a record has no name are not compared with each other") {
+    const auto record_of = [](int rank, OperationKind kind) {
+        const auto recorder = FlightRecorder::open({.rank = rank, .world = 2}, "").value();
+        for (std::size_t i = 0; i < flight_group_count_max; ++i) recorder->add_group("part", rank, 2);
+        const auto beyond = recorder->add_group("beyond", rank, 2);
+        recorder->end(recorder->begin(beyond, 1, {.kind = kind}), true);
+        return read_back(*recorder);
+    };
+    const std::vector<FlightRing> rings{record_of(0, OperationKind::all_gather), record_of(1, OperationKind::barrier)};
+    const auto report = flight_report(rings);
+    CHECK(report.find("they differ") == std::string::npos);
+    CHECK(report.find("communicator part #32 (2 ranks)\n  not compared: a rank has made more than 32 communicators") !=
+          std::string::npos);
+}
+
 TEST_CASE("a communicator that is made again under the same name is compared with its like, and not with the first") {
     const auto made_twice = [](int rank, FlightState last) {
         auto made = ring(rank, 2, {entry(8, FlightState::done, 5), entry(9, FlightState::done, 6)});
