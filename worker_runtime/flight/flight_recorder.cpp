@@ -116,6 +116,9 @@ std::uint64_t FlightRecorder::begin(std::uint32_t group, std::uint64_t number, c
 }
 
 void FlightRecorder::end(std::uint64_t place, bool good) {
+    // A receive that has waited for so many operations has lost its entry to one of them.
+    const auto begun = std::atomic_ref(header().next).load(std::memory_order_relaxed);
+    if (begun - place > flight_entry_count) return;
     FlightEntry& mine = entry(place);
     mine.ended_ns = monotonic_ns();
     mine.state = good ? FlightState::done : FlightState::failed;

@@ -181,6 +181,19 @@ TEST_CASE("only too little memory leaves a communicator as it was; else the firs
     CHECK(read_back(*recorder).header.failure == std::string("rank 1 died"));
 }
 
+TEST_CASE("the end of an operation whose entry another one has by now is not taken for the other's") {
+    const auto recorder = FlightRecorder::open({}, "").value();
+    const auto group = recorder->add_group("world", 0, 2);
+    const auto waits = recorder->begin(group, 1, {.kind = OperationKind::receive, .peer = 1});
+    for (std::uint64_t number = 1; number < flight_entry_count; ++number)
+        recorder->end(recorder->begin(group, number, {}), true);
+    (void)recorder->begin(group, flight_entry_count, {});
+    recorder->end(waits, false);
+    const auto read = read_back(*recorder);
+    REQUIRE(read.entries.size() == flight_entry_count);
+    CHECK((read.entries.back().number == flight_entry_count && read.entries.back().state == FlightState::started));
+}
+
 TEST_CASE("communicators for which a record has no name are not compared with each other") {
     const auto record_of = [](int rank, OperationKind kind) {
         const auto recorder = FlightRecorder::open({.rank = rank, .world = 2}, "").value();
