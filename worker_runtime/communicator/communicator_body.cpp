@@ -165,7 +165,6 @@ Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, D
     if (terms_.flight) terms_.flight->end(entry, done.has_value());
     if (done) return done;
     if (may_be_contradiction(operation, done.error()) && transport_->check_alive(terms.deadline - timeout)) return done;
-    if (terms_.groups) terms_.groups->note_failure();
     return fail(done.error());
 }
 
@@ -307,7 +306,7 @@ Error CommunicatorBody::why_no_part(const Error& error) {
 }
 
 void CommunicatorBody::abort(std::string_view why, Errc code) {
-    fail({code, cat("communicator ", terms_.group.id, " was aborted: ", why)});
+    keep_failure({code, cat("communicator ", terms_.group.id, " was aborted: ", why)});
     transport_->abort(why);
 }
 
@@ -318,6 +317,11 @@ Result<void> CommunicatorBody::status() const {
 }
 
 Error CommunicatorBody::fail(Error error) {
+    if (terms_.groups) terms_.groups->note_failure();
+    return keep_failure(std::move(error));
+}
+
+Error CommunicatorBody::keep_failure(Error error) {
     const std::lock_guard lock(failure_mutex_);
     if (!failure_) {
         failure_ = std::move(error);

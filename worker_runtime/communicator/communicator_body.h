@@ -106,7 +106,10 @@ class CommunicatorBody {
     void run_next(Lane& lane, std::unique_lock<std::mutex>& lock);
     void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);
     void end_oldest(Lane& lane, const Result<void>& done);
+    /// This rank's call has failed.
     Error fail(Error error);
+    /// The same without a word to RoundGroups, which may be the caller. Returns the first failure.
+    Error keep_failure(Error error);
     /// An error ends this communicator, even if a transport or parent group detected it.
     Result<void> check_alive(Instant since);
     Result<std::unique_ptr<Transport>> make_part(const SplitTerms& split);

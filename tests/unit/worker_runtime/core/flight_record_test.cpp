@@ -169,12 +169,17 @@ TEST_CASE("each communicator of a process has its name and its own numbers in th
 
 TEST_CASE("only too little memory leaves a communicator as it was; else the first failure is kept, and in the record") {
     const auto recorder = FlightRecorder::open({}, "").value();
-    CommunicatorBody body(
-        {.group = {.rank = 0, .size = 1, .id = "world", .place = nullptr}, .make_transport = {}, .flight = recorder},
-        std::make_unique<SmallTransport>());
+    const auto groups = std::make_shared<RoundGroups>();
+    CommunicatorBody body({.group = {.rank = 0, .size = 1, .id = "world", .place = nullptr},
+                           .make_transport = {},
+                           .flight = recorder,
+                           .groups = groups},
+                          std::make_unique<SmallTransport>());
     CHECK(body.allocate(5000).error().code == Errc::limit_exceeded);
     CHECK(body.run(barrier(), std::chrono::seconds(60)).has_value());
+    CHECK_FALSE(groups->has_failed());
     CHECK(body.allocate(SmallTransport::deadly_bytes).error().context == "rank 1 died");
+    CHECK(groups->has_failed());  // so that a survivor waits for the agent to end the round
     CHECK(body.status().error().context == "rank 1 died");
     body.abort("it is too late");
     CHECK(body.run(barrier(), std::chrono::seconds(60)).error().context == "rank 1 died");
