@@ -54,13 +54,17 @@ muster_status muster_context_can_rejoin(muster_context* context, int can) {
 
 muster_status muster_context_rejoin(muster_context* context) {
     return guarded(__func__, [&]() -> Result<void> {
-        auto found = MUSTER_TRY(contexts.find(context));
-        // This one, and the handle's.
-        if (found.use_count() > 2)
+        // Its world and its store go: a thread that uses them meanwhile must not find them.
+        const auto found = MUSTER_TRY(contexts.reserve(context));
+        if (!found)
             return Error{Errc::refused,
                          "a communicator, reducer, checkpointer or another handle that was made from this context is "
-                         "still open; release all of them first"};
-        return found->rejoin();
+                         "still open, or another thread is in a call with it; release all of them first"};
+        auto joined = found->rejoin();
+        const auto code = joined ? Errc::refused : joined.error().code;
+        if (code == Errc::refused || code == Errc::invalid_argument || code == Errc::unsupported)
+            contexts.unreserve(context);
+        return joined;
     });
 }
 

@@ -34,7 +34,7 @@ class Handles {
     Handle* add(std::shared_ptr<Object> object) {
         const std::unique_lock lock(mutex_);
         const auto number = next_handle();
-        objects_.emplace(number, std::move(object));
+        objects_.emplace(number, Entry{.object = std::move(object)});
         return reinterpret_cast<Handle*>(number);
     }
 
@@ -42,7 +42,29 @@ class Handles {
         const std::shared_lock lock(mutex_);
         const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
         if (found == objects_.end()) return wrong(handle);
-        return found->second;
+        if (found->second.is_reserved)
+            return invalid(cat("another call has this ", noun_, " to itself, or has failed and left it unusable"));
+        return found->second.object;
+    }
+
+    /// The object for this call alone: nobody else finds it before unreserve(). Null: another call or object has it
+    /// now.
+    Result<std::shared_ptr<Object>> reserve(Handle* handle) {
+        auto object = MUSTER_TRY(find(handle));
+        const std::unique_lock lock(mutex_);
+        const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
+        if (found == objects_.end()) return wrong(handle);
+        // This one, and the handle's.
+        if (found->second.is_reserved || object.use_count() > 2) return std::shared_ptr<Object>();
+        found->second.is_reserved = true;
+        return object;
+    }
+
+    /// After reserve(). Without it, the handle can only be released.
+    void unreserve(Handle* handle) {
+        const std::unique_lock lock(mutex_);
+        const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
+        if (found != objects_.end()) found->second.is_reserved = false;
     }
 
     /// NULL is fine.
@@ -52,12 +74,16 @@ class Handles {
         const std::unique_lock lock(mutex_);
         const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
         if (found == objects_.end()) return wrong(handle);
-        object = std::move(found->second);
+        object = std::move(found->second.object);
         objects_.erase(found);
         return {};
     }
 
   private:
+    struct Entry {
+        std::shared_ptr<Object> object;
+        bool is_reserved = false;
+    };
     Error wrong(const Handle* handle) const {
         return invalid(handle == nullptr ? cat("the ", noun_, " is NULL")
                                          : cat("not a valid ", noun_, ", or already released"));
@@ -65,7 +91,7 @@ class Handles {
 
     const std::string_view noun_;
     mutable std::shared_mutex mutex_;
-    std::unordered_map<std::uintptr_t, std::shared_ptr<Object>> objects_;
+    std::unordered_map<std::uintptr_t, Entry> objects_;
 };
 
 /// Runs `body(object)` of a function of the C API, with the object of `handle`.

@@ -100,8 +100,9 @@ Result<void> Context::rejoin() {
         next->can_rejoin = true;
         body_ = std::move(next);
         const auto opened = body_->open();
+        if (opened) return opened;
+        if (!body_->agent) return Error{Errc::cancelled, opened.error().context};
         // The next round may end before its ranks have met.
-        if (opened || !body_->agent) return opened;
         not_entered =
             cat("; this process did not enter round ", body_->environment.round, ": ", opened.error().context);
         word = next_word(runtime::word_timeout);
