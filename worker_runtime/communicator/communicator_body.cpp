@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
@@ -156,12 +157,25 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
     return *lane;
 }
 
+/// A transport may need memory in the size of the operation, as for another rank's part of a sum. The other ranks wait
+/// for this one, and the lane for the operation's end.
+Result<void> CommunicatorBody::carry_out(const Operation& operation, const RunTerms& terms) {
+    try {
+        return is_paired(operation.kind) ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
+    } catch (const std::bad_alloc&) {
+        return transport_->fail(
+            {Errc::limit_exceeded, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),
+                                       " has too little memory for ", describe(operation),
+                                       "; give the job more memory, or raise ulimit -v")});
+    }
+}
+
 Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
     const ProfileRange range([&] { return range_name(operation); });
-    auto done = is_paired(operation.kind) ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
+    auto done = carry_out(operation, terms);
     if (terms_.flight) terms_.flight->end(entry, done.has_value());
     if (done) return done;
     if (may_be_contradiction(operation, done.error()) && transport_->check_alive(terms.deadline - timeout)) return done;

@@ -101,6 +101,7 @@ class CommunicatorBody {
     [[nodiscard]] Result<void> check_parts(const Operation& operation) const;
     Result<Incoming> receive_if_there(const Operation& operation, Duration timeout);
     Lane& lane_of(const Operation& operation);
+    Result<void> carry_out(const Operation& operation, const RunTerms& terms);
     Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience);
     void serve(Lane& lane);
     void run_next(Lane& lane, std::unique_lock<std::mutex>& lock);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <new>
 
 #include "tests/support/catch.h"
 #include "worker_runtime/communicator/communicator_body.h"
@@ -96,7 +97,10 @@ class SmallTransport final : public Transport {
     static constexpr std::size_t deadly_bytes = 6000;  ///< whoever asks for so much finds that another rank has died
 
     [[nodiscard]] std::string_view name() const override { return "small"; }
-    Result<void> run(const Operation&, const RunTerms&) override { return {}; }
+    Result<void> run(const Operation& operation, const RunTerms&) override {
+        if (operation.count > 4096) throw std::bad_alloc();
+        return {};
+    }
     Result<void> transfer(const Operation&, const RunTerms&) override { return {}; }
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms&) override {
         if (size_bytes == deadly_bytes) return Error{Errc::peer_closed, "rank 1 died"};
@@ -184,6 +188,17 @@ TEST_CASE("only too little memory leaves a communicator as it was; else the firs
     body.abort("it is too late");
     CHECK(body.run(barrier(), std::chrono::seconds(60)).error().context == "rank 1 died");
     CHECK(read_back(*recorder).header.failure == std::string("rank 1 died"));
+}
+
+TEST_CASE("an operation for which a transport finds no memory ends its communicator, and later ones end at once") {
+    CommunicatorBody body({.group = {.rank = 0, .size = 1, .id = "world", .place = nullptr}, .make_transport = {}},
+                          std::make_unique<SmallTransport>());
+    std::vector<float> values(5000);
+    const auto large = all_reduce(buffer(std::span(values)), ReduceOp::sum);
+    const auto done = body.run(large, std::chrono::seconds(60));
+    CHECK(done.error().code == Errc::limit_exceeded);
+    CHECK(done.error().context.find("rank 0 has too little memory for all_reduce sum f32 x 5000") != std::string::npos);
+    CHECK(body.start(barrier(), std::chrono::seconds(60)).wait().error().context == done.error().context);
 }
 
 TEST_CASE("the end of an operation whose entry another one has by now is not taken for the other's") {
