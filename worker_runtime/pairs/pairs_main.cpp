@@ -5,11 +5,13 @@
 // It listens as ranks of a job do (worker_runtime/tcp): only ranks with the job's key are accepted, where it has one.
 // Exit codes: 0 the result is in the file; 1 there is none, or a rank hangs, with the reason on stderr; 2 wrong
 // arguments.
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 
 #include <cstdio>
 
+#include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
@@ -72,7 +74,7 @@ int main(int argc, char** argv) {
     terms.store = std::make_shared<RoundStore>(std::move(*client), cat("doctor/", environment->round, '/'));
     const auto found = search_bad_nodes(terms);
     if (!found) return fail(found.error().context);
-    if (!write_result(path, *found)) return fail(cat("write ", path));
+    if (!write_result(path, *found)) return fail(error_from_errno(errno, cat("write ", path)).context);
     const auto ended = wait_for_others(terms);
     return ended ? 0 : fail(ended.error().context);
 }
