@@ -31,7 +31,7 @@ class FlightRecorder {
     /// The memory of the record. The agent receives it and keeps it when this process dies.
     [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }
 
-    /// Adds a group and returns its number for begin(). Names beyond the header's capacity share the last entry.
+    /// Adds a group and returns its number for begin(). Those beyond the header's capacity share the last name.
     std::uint32_t add_group(std::string_view name, int rank, int size);
     /// Returns the entry for end(). Thread-safe.
     std::uint64_t begin(std::uint32_t group, std::uint64_t number, const Operation& operation);
