@@ -25,7 +25,8 @@ namespace {
 
 /// Records read at one look. A kernel that logs more hides the rest until the next one, and nothing waits for it.
 constexpr int records_max = 2000;
-constexpr std::size_t events_max = 1000;
+/// The newest of a round are kept: an end is explained by those that came last.
+constexpr std::ptrdiff_t events_max = 1000;
 constexpr std::size_t record_bytes_max = 8192;  // what one read of /dev/kmsg may give
 constexpr std::size_t first_line_bytes_max = 256;
 /// The first namespace's number, the same on every Linux (include/linux/proc_ns.h). The log has its pids.
@@ -111,11 +112,14 @@ int EndEvidence::read_kernel_log() {
         if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: overwritten meanwhile; the next one
         if (size <= 0) break;
         auto event = parse_kernel_line({record, static_cast<std::size_t>(size)});
-        if (!event || kernel_events_.size() >= events_max) continue;
-        if (const auto news = unnamed_gpu_errors(*event); !news.empty()) log(LogLevel::warning, news);
+        if (!event) continue;
+        const bool is_flood = std::ssize(kernel_events_) >= events_max;
+        if (const auto news = unnamed_gpu_errors(*event); !news.empty() && !is_flood) log(LogLevel::warning, news);
         if (std::holds_alternative<OomKill>(*event)) ++oom_kills;
         kernel_events_.push_back(std::move(*event));
     }
+    if (std::ssize(kernel_events_) > events_max)
+        kernel_events_.erase(kernel_events_.begin(), kernel_events_.end() - events_max);
     return oom_kills;
 }
 

@@ -107,6 +107,18 @@ TEST_CASE("a kill that is counted explains one end, and none where the kernel's 
     CHECK(host.killed(48) == CauseKind::out_of_memory);  // the same kill, which was not that one's
 }
 
+TEST_CASE("what the kernel has told of others since the round began does not hide what it tells last") {
+    const test::ScratchFolder folder;
+    CountingHost host(folder);
+    for (int other = 1001; other <= 2001; ++other) {  // one by one: a socket's queue is short
+        host.tell(other);
+        host.evidence->look(std::chrono::steady_clock::now());
+    }
+    host.tell(41);
+    CHECK(host.killed(41) == CauseKind::out_of_memory);
+    CHECK(host.killed(42) == CauseKind::killed_from_outside);
+}
+
 TEST_CASE("a kill of hours ago explains no end") {
     const test::ScratchFolder folder;
     CountingHost host(folder);
