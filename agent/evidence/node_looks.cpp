@@ -121,7 +121,8 @@ exec 3>&1
     words.insert(words.end(),
                  {cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN",
                   side_program("muster"), "--standalone", "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0",
-                  "--preflight", "off", "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
+                  "--preflight", "off", "--health-dir", "none", "--no-python", side_program("muster-gpu-test"),
+                  "--all-reduce"});
     take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this] { ask_dcgm(); });
 }
 

@@ -34,9 +34,9 @@ constexpr std::size_t result_bytes_max = std::size_t{4} << 20;
 
 std::vector<std::string> job_words(const PairsJob& job) {
     // A worker that hangs is a finding of the search, which ends the job then; the job's own limit would drop the
-    // result.
-    std::vector<std::string> words{"--nproc-per-node", "1", "--max-restarts",     "0", "--preflight", "off",
-                                   "--hang-timeout",   "0", "--shutdown-timeout", "3"};
+    // result. The site's own checks judge the node for other jobs; one may be muster doctor itself.
+    std::vector<std::string> words{"--nproc-per-node", "1", "--max-restarts",     "0", "--preflight",  "off",
+                                   "--hang-timeout",   "0", "--shutdown-timeout", "3", "--health-dir", "none"};
     words.insert(words.end(), job.options.begin(), job.options.end());
     words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), cat(job.expected_count)});
     return words;
@@ -163,6 +163,7 @@ PairsJob pairs_job(const PairsOrder& order) {
     PairsJob job{.expected_count = order.node_count,
                  .options = {"--rdzv-id", order.job},
                  .directory = order.directory,
+                 .without = {"MUSTER_HEALTH_CHECK"},
                  .limits = order.limits};
     // For nodes that come late. Of the user's own join_timeout nothing is known here.
     job.limit += order.node_count > 0 ? Duration(2 * order.wait_seconds * 1s) : join_timeout_default;
