@@ -9,8 +9,12 @@
 #include "launcher/host/ending_signals.h"
 #include "rendezvous/base/system/config_text.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::launcher {
+
+/// A look that was killed ends at once, unless it hangs in the kernel.
+static constexpr Duration reap_limit = 300ms;
 
 Result<std::string> read_limits_file(const std::string& path) {
     auto text = read_config_file(path);
@@ -46,9 +50,11 @@ agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& env
                     is_done = true;
                 });
     while (!is_done) loop.run_one();
+    stops.cancel();
     stops.clear();
     for (const auto& signal : ending) ::sigaction(signal.number, &signal.action, nullptr);  // they end it again
     if (stopped_by != 0) ::raise(stopped_by);
+    loop.run_for(reap_limit);
     return facts;
 }
 
