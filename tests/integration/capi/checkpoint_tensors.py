@@ -52,6 +52,20 @@ def equal(torch, numpy, left, right):
     return left == right
 
 
+def check_survivor(context, folder, torch, numpy):
+    """Rank 0 is clean, and gives its state to the others: also of tensors that come by way of a copy. Before a text is saved."""
+    checkpointer = muster.Checkpointer(context, f"{folder}/survivor")
+    clean = muster.CleanStep()
+    if context.rank == 0:
+        with clean.to(4):
+            pass
+    state = tensors(torch, numpy, 1 if context.rank == 0 else 0)
+    loaded = checkpointer.load(state, clean)
+    assert (loaded.step, loaded.source, clean.step) == (4, "survivor", 4), (loaded.step, loaded.source, loaded.skipped)
+    assert equal(torch, numpy, state, tensors(torch, numpy, 1))
+    checkpointer.close()
+
+
 def check_tensors(context, folder, torch, numpy):
     checkpointer = muster.Checkpointer(context, folder)
     wanted = tensors(torch, numpy, 1)

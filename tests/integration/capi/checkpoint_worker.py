@@ -366,7 +366,8 @@ def packages(context):
     """Tensors and arrays of every kind that torch and numpy have for them, there and back, in place and new."""
     import numpy
     import torch
-    from checkpoint_tensors import check_batch_norm, check_tensors, check_training
+    from checkpoint_tensors import check_batch_norm, check_survivor, check_tensors, check_training
+    check_survivor(context, FOLDER, torch, numpy)
     check_tensors(context, FOLDER, torch, numpy)
     check_training(context, FOLDER, torch)
     check_batch_norm(context, FOLDER, torch)

@@ -109,21 +109,21 @@ def _own_part():
 class _Fields:
     """The C structure of a state, with all objects that must outlive the call."""
 
-    def __init__(self, found, filled, values=None, rank_value=None, rank_bytes=None):
+    def __init__(self, found, read, filled, values=None, rank_value=None, rank_bytes=None):
         self.memories = []
         self._keep = []
         fields = (TensorFields * len(found))()
         for field, (name, thing) in zip(fields, found.items()):
-            self._tensor(field, name, thing, filled)
+            self._tensor(field, name, thing, read, filled)
         pairs = (ValueFields * len(values or {}))()
         for pair, (key, value) in zip(pairs, (values or {}).items()):
             pair.key, pair.value = _bytes(key, "a value's key"), _bytes(value, f"the value of {key!r}")
         rank_text = None if rank_value is None else _bytes(rank_value, "rank_value")
         self.state = CheckpointStateFields(fields, len(fields), pairs, len(pairs), rank_text, rank_bytes, len(rank_bytes or b""))
 
-    def _tensor(self, field, name, thing, filled):
+    def _tensor(self, field, name, thing, read, filled):
         shard = thing if isinstance(thing, tensors.Shard) else None
-        memory = tensors.memory_of(shard.array if shard else thing, name, filled)
+        memory = tensors.memory_of(shard.array if shard else thing, name, read, filled)
         self.memories.append(memory)
         shape = shard.shape if shard else memory.shape
         dimensions = (ctypes.c_int64 * len(shape))(*shape)
@@ -217,10 +217,10 @@ class Checkpointer:
         `clean` has the loaded step."""
         if clean is None:
             _, found = nested.pack(state)
-            fields = _Fields(found, True)
+            fields = _Fields(found, False, True)
             step = ask("checkpointer_load", ctypes.c_int64, self._handle.value, ctypes.byref(fields.state))
         else:
-            fields, found = self._own(state, True)
+            fields, found = self._own(state, clean.step >= 0, True)  # a survivor gives its state to the others
             step = self._load_clean(fields, clean, PLACE())
         if step < 0:
             return None
@@ -252,7 +252,7 @@ class Checkpointer:
             if clean is None:
                 step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, callback, None)
             else:
-                fields = self._own(own, False)[0] if clean.step >= 0 else _Fields({}, False, rank_value=_own_part())
+                fields = self._own(own, True, False)[0] if clean.step >= 0 else _Fields({}, False, False, rank_value=_own_part())
                 step = self._load_clean(fields, clean, callback)
         if step < 0:
             return None
@@ -265,10 +265,10 @@ class Checkpointer:
             state = nested.unpack(tree, lambda name, saved: tensors.as_tensor(fresh[name], kind or saved))
         return self._loaded(step, state, values, clean)
 
-    def _own(self, state, filled):
+    def _own(self, state, read, filled):
         """The fields of a whole state with its texts, and its tensors."""
         tree, found = nested.pack(state)
-        return _Fields(found, filled, {_TREE: json.dumps(tree, separators=(",", ":"))}, _own_part()), found
+        return _Fields(found, read, filled, {_TREE: json.dumps(tree, separators=(",", ":"))}, _own_part()), found
 
     def _load_clean(self, fields, clean, place):
         clean_step = ctypes.c_int64(clean.step)
@@ -307,7 +307,7 @@ class Checkpointer:
         texts[_TREE] = json.dumps(tree, separators=(",", ":"))
         if rank_bytes is not None and not isinstance(rank_bytes, bytes):
             raise TypeError(f"rank_bytes is a {type(rank_bytes).__name__}; it must be bytes")
-        fields = _Fields(found, False, texts, rank_value, rank_bytes)
+        fields = _Fields(found, True, False, texts, rank_value, rank_bytes)
         _give_up_clean_if(values, rank_value, rank_bytes)
         return fields
 

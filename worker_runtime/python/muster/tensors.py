@@ -40,10 +40,13 @@ def kind_of(thing):
     return "array" if isinstance(thing, _BUFFERS) else None
 
 
-def memory_of(thing, name, filled):
-    """The memory of a tensor, to be read, or to be `filled`. TypeError: a kind of tensor that a checkpoint cannot hold;
+def memory_of(thing, name, read, filled):
+    """The memory of a tensor, to be `read`, `filled`, or both. TypeError: a kind of tensor that a checkpoint cannot hold;
     ValueError: one that cannot be filled."""
-    return {"torch": _of_torch, "numpy": _of_numpy, "array": _of_buffer}[kind_of(thing)](thing, name, filled)
+    kind = kind_of(thing)
+    if kind == "array":
+        return _of_buffer(thing, name, filled)
+    return (_of_torch if kind == "torch" else _of_numpy)(thing, name, read, filled)
 
 
 def _number(type_name, name, what):
@@ -52,7 +55,7 @@ def _number(type_name, name, what):
     return NAMES.index(type_name)
 
 
-def _of_torch(tensor, name, filled):
+def _of_torch(tensor, name, read, filled):
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise TypeError(f"{name}: a tensor that is sparse, quantized or without memory (meta)")
@@ -62,16 +65,13 @@ def _of_torch(tensor, name, filled):
     own = tensor.detach()
     if own.device.type == "cpu" and own.is_contiguous() and not own.is_neg():
         return Memory(own.data_ptr(), number, own.shape, own)
-    if not filled:
-        host = own.cpu().resolve_neg().contiguous()
-        return Memory(host.data_ptr(), number, own.shape, host)
-    if any(size > 1 and stride == 0 for size, stride in zip(own.shape, own.stride())):
+    if filled and any(size > 1 and stride == 0 for size, stride in zip(own.shape, own.stride())):
         raise ValueError(f"{name}: an expanded tensor, whose elements share memory, cannot be filled")
-    host = torch.empty(own.shape, dtype=own.dtype)
+    host = own.cpu().resolve_neg().contiguous() if read else torch.empty(own.shape, dtype=own.dtype)
     return Memory(host.data_ptr(), number, own.shape, host, lambda: own.copy_(host))
 
 
-def _of_numpy(given, name, filled):
+def _of_numpy(given, name, read, filled):
     numpy = sys.modules["numpy"]
     if isinstance(given, numpy.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array; pass its data and its mask")
@@ -82,10 +82,7 @@ def _of_numpy(given, name, filled):
         raise ValueError(f"{name}: the array is read-only, and cannot be filled")
     if given.flags.c_contiguous:
         return Memory(given.ctypes.data, number, given.shape, given)
-    if not filled:
-        host = numpy.array(given, order="C")
-        return Memory(host.ctypes.data, number, given.shape, host)
-    host = numpy.empty(given.shape, given.dtype)
+    host = numpy.array(given, order="C") if read else numpy.empty(given.shape, given.dtype)
     return Memory(host.ctypes.data, number, given.shape, host, lambda: numpy.copyto(given, host))
 
 
