@@ -378,6 +378,7 @@ def services(context):
         if rank == 0:
             assert store.erase("text") and not store.erase("text")
             assert raises(muster.MusterError, "text", store.get, "text", timeout=0.05).code == "timed_out"
+            assert raises(muster.MusterError, "a key of ", store.get, "k" * 9000, timeout=0.05).code == "limit_exceeded"
     else:
         store.set("key", b"1")
         assert store.get("key") == b"1" and store.add("key", 2) == 3 and store.erase("key")
