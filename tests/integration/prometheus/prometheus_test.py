@@ -146,6 +146,9 @@ class AlertsAndDashboard(unittest.TestCase):
                     wait_for("evaluation of every rule", healthy)
                 except AssertionError:
                     self.fail(health)
+                failures = next(query for query in dashboard_queries() if "muster_job_failures_total" in query)
+                shown = wait_for("the failure", lambda: prometheus.query(failures))
+                self.assertGreaterEqual(min(float(one["value"][1]) for one in shown), 1)  # also the first one of its kind
                 for metric, value in (("muster_job_exposed_communication_ratio", 0.2), ("muster_job_straggler_cost_ratio", 0.05)):
                     found = wait_for(metric, lambda metric=metric: prometheus.query(metric + mine))
                     self.assertAlmostEqual(float(found[0]["value"][1]), value, places=3)
