@@ -259,7 +259,6 @@ int show_job(LogWish wish, const Environment& environment) {
                                "no worker of the job has failed, as far as this daemon knows since its start");
         wish.request.failed = std::move(*failed);
     }
-    std::signal(SIGPIPE, SIG_IGN);
     if (wish.stacks) return show_stacks(wish, *agents, *ways);
     return show_lines(wish, *source, *agents, *std::move(ways));
 }
@@ -271,6 +270,7 @@ int run_logs(const std::vector<std::string>& arguments, const Environment& envir
     const auto wish = read_log_wish(arguments);
     if (!wish) return print_error("logs", exit_codes::usage, wish.error().context);
     raise_open_files_limit();
+    std::signal(SIGPIPE, SIG_IGN);
     return wish->job.empty() ? show_folders(wish->request) : show_job(*wish, environment);
 }
 

@@ -255,6 +255,16 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertEqual(reading.wait(timeout=120), 0)
             self.assertEqual([node.poll() for node in nodes], [None, None])
 
+    def test_a_reader_of_files_that_goes_ends_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "job_x", "attempt_0", "0", "stdout.log")
+            file.parent.mkdir(parents=True)
+            file.write_text("--- round 0 ---\n" + "more than a pipe holds\n" * 100_000)
+            reading = subprocess.Popen([BIN / "muster", "logs", folder, "--all"], stdout=subprocess.PIPE)
+            self.assertTrue(reading.stdout.readline())
+            reading.stdout.close()
+            self.assertEqual(reading.wait(timeout=120), 0)
+
     def test_what_is_missing_is_said_with_what_to_do(self):
         with Job() as job:
             job.daemon()
