@@ -3,6 +3,7 @@ import array
 import ctypes
 import gc
 import os
+import pickle
 import sys
 import threading
 import weakref
@@ -398,6 +399,8 @@ def mistakes(context):
     values = array.array("f", [1, 2])
     invalid = raises(muster.MusterError, "the ranks are 0 to", world.broadcast, values, context.world_size)
     assert invalid.code == "invalid_argument"
+    again = pickle.loads(pickle.dumps(invalid))
+    assert (type(again), again.code, str(again)) == (muster.MusterError, invalid.code, str(invalid))
     raises(muster.MusterError, "average of integers", world.all_reduce, array.array("q", [1]), "avg")
     raises(ValueError, "op is 'median'; known: sum", world.all_reduce, values, "median")
     raises(ValueError, "type is 'f8'; known: f32", world.all_reduce, values, type="f8")

@@ -20,6 +20,9 @@ class MusterError(RuntimeError):
         super().__init__(text)
         self.code = code
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.code, str(self))  # by its text alone a pool of processes could not make it again
+
 
 class RoundEnded(MusterError):
     """The round is over, and this process may enter the next one: let it pass out of a function with @muster.recoverable."""
