@@ -169,7 +169,7 @@ class Communicator:
     def __init__(self, handle: Any, context: Context) -> None:
         self._handle = Handle("communicator", handle)
         self._context = context
-        self._started = []
+        self._started = set()
 
     @property
     def rank(self) -> int:
@@ -343,9 +343,9 @@ class Communicator:
             call(name, self._handle.value, *arguments, limit, None)
             return None
         work = Work(make(name, self._handle.value, *arguments, limit), memory)
-        # A Work may be dropped, but its memory must stay valid until it is complete.
-        self._started = [earlier for earlier in self._started if not earlier.done]
-        self._started.append(work)
+        # A Work may be dropped, but its memory must stay valid until it is complete. Other threads may come here meanwhile.
+        self._started.add(work)
+        self._started.difference_update([earlier for earlier in list(self._started) if earlier.done])
         return work
 
     def _at_root(self, thing, root, type, written):
