@@ -66,6 +66,10 @@ std::string_view advice_on_shortage(int number) {
         case EMFILE: return "this process has no descriptor left: raise ulimit -n";
         case EFBIG: return "this process may write no larger file: raise ulimit -f (RLIMIT_FSIZE)";
         case ENFILE: return "this host has no descriptor left: raise fs.file-max";
+        case ENOSPC:
+        case EDQUOT:
+            return "free space or inodes there (df -h, df -i), or choose another directory (--log-dir); for epoll_ctl, "
+                   "raise fs.epoll.max_user_watches";
         default: return {};
     }
 }

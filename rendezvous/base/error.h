@@ -52,8 +52,8 @@ Error with_context(Error error, std::string_view prefix);
 /// Makes an Error from `errno`-style `number`; the context is "`what`: <the system's text>".
 Error error_from_errno(int number, std::string_view what);
 
-/// What to do when a process, a thread or a descriptor was refused with this errno: "raise ulimit -n". Empty when the
-/// errno is about something else.
+/// What to do when a process, a thread, a descriptor or a file was refused with this errno: "raise ulimit -n". Empty
+/// when the errno is about something else.
 std::string_view advice_on_shortage(int number);
 
 /// error_from_errno() with that advice behind it.

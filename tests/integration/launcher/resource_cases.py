@@ -140,6 +140,9 @@ def log_directory():
     yield Case("tmpdir.forbidden", [*RUN, "true"], 0, (), folder("d", 0), AS_NOBODY, environment={"TMPDIR": "{place}/d"})
     yield Case("log_file.full", [*RUN, *logs, "sh", "-c", "seq 100000"], 0,
                ["cannot write the log file", "stdout.log: No space left on device; the worker continues"], before=small_disk("size=64k"))
+    yield Case("log_inode.full", [*RUN, *logs, "--max-restarts", "3", "true"], 70,
+               ["this node cannot start its workers: local rank 0 not started: open ", "stdout.log: No space left on device; free space or inodes"],
+               before=small_disk("nr_inodes=5"))
     # The first attempt plants the second one's file: its name begins with random letters.
     plants = ('d=$(dirname "$TORCHELASTIC_ERROR_FILE")/../../attempt_1/0; '
               'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then mkdir -p "$d"; %s "$d/stdout.log"; exit 1; fi; ')

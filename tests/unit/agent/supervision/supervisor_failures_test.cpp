@@ -14,7 +14,7 @@ TEST_CASE("a worker's failure is reported at once, before the others are signall
 }
 
 TEST_CASE("a node that the system refuses a process is lost to the others, and its agent ends, uncharged") {
-    for (const int refused : {EAGAIN, ENOMEM, EMFILE}) {
+    for (const int refused : {EAGAIN, ENOMEM, EMFILE, ENOSPC, EDQUOT}) {
         Story story = Story::starting();
         story.started(0);
         CHECK(story.ended(1, NotStarted{refused, "fork beyond pids.max = 1"}) == "ReportFailed(node); " + term);
