@@ -37,7 +37,18 @@ def autoload():
 def tell(line):
     """stderr may be closed, or nobody may read it: `import torch` must not fail by this."""
     with contextlib.suppress(Exception):
-        print(line, file=sys.stderr, flush=True)
+        print(_line_time() + line, file=sys.stderr, flush=True)
+
+
+def _line_time():
+    """What a line of muster's own begins with where neither a terminal nor the journal has the time (rendezvous/base/log.h)."""
+    with contextlib.suppress(Exception):  # not every sys.stderr is a file
+        facts = os.fstat(sys.stderr.fileno())
+        if sys.stderr.isatty() or os.environ.get("JOURNAL_STREAM") == f"{facts.st_dev}:{facts.st_ino}":
+            return ""
+    from datetime import datetime
+
+    return datetime.now().astimezone().isoformat(timespec="milliseconds") + " "
 
 
 def tell_no_steps(error):

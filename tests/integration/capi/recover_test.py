@@ -12,6 +12,8 @@ import weakref
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from line_times import LINE_TIME  # noqa: E402
 from muster import recover  # noqa: E402
 from muster.library import MusterError  # noqa: E402
 
@@ -120,7 +122,8 @@ class Recover(unittest.TestCase):
         context = Context()
         with contextlib.redirect_stderr(io.StringIO()) as said:
             self.assertIs(self.caught(context, train), OVER)
-        self.assertRegex(said.getvalue(), r"^muster: rank 3 cannot stay in its process: .*still there; if the job goes on, it is started again\n$")
+        self.assertRegex(said.getvalue(), rf"^{LINE_TIME}muster: rank 3 cannot stay in its process: .*still there; if the job goes on, it is "
+                         r"started again\n$")
         self.assertIs(context.can, False)
 
     def test_an_error_of_the_programs_own_is_raised_as_it_is(self):

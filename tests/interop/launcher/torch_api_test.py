@@ -23,6 +23,7 @@ import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/support"))
+from line_times import LINE_TIME  # noqa: E402
 from torch_there import has_torch  # noqa: E402
 
 PYTHON = os.environ.get("MUSTER_TEST_PYTHON") or str(ROOT / ".venv/bin/python")
@@ -340,7 +341,8 @@ class Api(unittest.TestCase):
         for module in (other, types.SimpleNamespace()):
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 compat.attach(module)
-            self.assertRegex(said.getvalue(), r"\Amuster: PyTorch's own launcher is used: muster does not know the interface of this torch.*\n\Z")
+            self.assertRegex(said.getvalue(), rf"\A{LINE_TIME}muster: PyTorch's own launcher is used: "
+                             r"muster does not know the interface of this torch.*\n\Z")
         self.assertIs(other.launch_agent, before)
 
 

@@ -65,7 +65,7 @@ def unregistered(folder, rank, ranks):
         os.environ["MUSTER_TORCH_BACKEND"] = asked
         with contextlib.redirect_stderr(io.StringIO()) as told:
             muster_torch.autoload()
-        assert told.getvalue() == said, told.getvalue()
+        assert told.getvalue().partition(" ")[2] == said, told.getvalue()  # behind the time
 
 
 def differing(folder, rank, ranks):

@@ -104,9 +104,10 @@ def _run(context, function, make_recovery, arguments, named):
             del failure
             continue
         if isinstance(why_not, CannotBeKept):
+            from muster_torch import tell
+
             # First the line: the agent ends at once whoever cannot stay.
-            print(f"muster: rank {context.rank} cannot stay in its process: {why_not}; if the job goes on, it is started again",
-                  file=sys.stderr, flush=True)
+            tell(f"muster: rank {context.rank} cannot stay in its process: {why_not}; if the job goes on, it is started again")
             context._can_rejoin(False)
         elif why_not.code != "invalid_argument" and failure.__cause__ is None:
             failure.__cause__ = why_not

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from muster import library
+from muster_torch import tell
 
 COMPILE_LIMIT_SECONDS = 900  # of one file; it takes a minute on a fast core
 _MEMORY_OF_A_COMPILER = 1.5 * 2**30
@@ -135,7 +136,7 @@ def main():
     except Refused as why:
         if _stopped_by:
             return 128 + _stopped_by[0]
-        print(f"muster: torch-build: {why}", file=sys.stderr)
+        tell(f"muster: torch-build: {why}")
         return 1
     print(f"muster: made {made}" + ("" if not options.out else f"; scripts find it with MUSTER_TORCH_LIBRARY={made}"))
     return 0

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import inspect
 import os
-import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -67,4 +66,6 @@ def _with_muster(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tell(why: str) -> None:
-    print(f"muster: PyTorch's own launcher is used: {why}", file=sys.stderr, flush=True)
+    from muster_torch import tell
+
+    tell(f"muster: PyTorch's own launcher is used: {why}")
