@@ -170,6 +170,16 @@ class Api(unittest.TestCase):
         returned = api.elastic_launch(self.config(), doubled)(40, "${local_rank}")
         self.assertEqual(returned, {0: (40, "0", True), 1: (41, "1", True)})
 
+    def test_nodes_that_call_the_same_function_run_the_same_program(self):
+        """Agents compare its name and arguments: a difference is a warning on all nodes, and a surplus node is refused for it."""
+        def program(function, *arguments):
+            with tempfile.TemporaryDirectory() as folder:
+                (path, *words), _ = compat.function.pack(function, list(arguments), self.config(), folder)
+                return pathlib.Path(path).name, words
+        self.assertEqual(program(doubled, 40, "a"), program(doubled, 40, "a"))
+        self.assertNotEqual(program(doubled, 40, "a"), program(doubled, 41, "a"))
+        self.assertNotEqual(program(doubled, 40, "a"), program(fails, 40, "a"))
+
     def test_what_a_function_raises_is_in_the_failure(self):
         with self.assertRaises(ChildFailedError) as raised:
             api.elastic_launch(self.config(), fails)("x")

@@ -4,6 +4,8 @@ As a program it is the worker; then it is run by its path, and imports nothing o
 new interpreter that imports the main module under the name __mp_main__.
 """
 
+import hashlib
+import io
 import os
 import pickle
 import string
@@ -24,7 +26,11 @@ class _Pickler(pickle.Pickler):
 
 
 def pack(entrypoint: Any, arguments: list[Any], config: Any, folder: str) -> tuple[list[str], dict[str, str]]:
-    """(what follows muster's options, variables). Raises Refused."""
+    """(what follows muster's options, variables). Raises Refused.
+
+    The agents compare the program's name and its arguments between nodes. So the folder, which each node has its own of, is in
+    neither: the program is a link in it, named as the function, and the one argument stands for the function and its arguments.
+    """
     from muster.compat.options import Refused
 
     name = getattr(entrypoint, "__qualname__", repr(entrypoint))
@@ -36,12 +42,16 @@ def pack(entrypoint: Any, arguments: list[Any], config: Any, folder: str) -> tup
     for key in ("authkey", "start_method"):  # a secret of this process, and the workers' own choice
         preparation.pop(key, None)
     try:
+        call = io.BytesIO()
+        _Pickler(call).dump((entrypoint, arguments))
         with open(Path(folder, CALL), "wb") as file:
             pickle.dump(preparation, file)
-            _Pickler(file).dump((entrypoint, arguments))
+            file.write(call.getbuffer())
     except Exception as error:  # pickle raises whatever an object's own functions do
         raise Refused(f"the function {name} and its arguments cannot be pickled ({error})") from error
-    return [__file__, folder], {"PYTHON_EXEC": sys.executable}
+    program = Path(folder, getattr(entrypoint, "__name__", type(entrypoint).__name__) + ".py")
+    program.symlink_to(__file__)
+    return [str(program), hashlib.sha256(call.getbuffer()).hexdigest()[:12]], {"PYTHON_EXEC": sys.executable}
 
 
 def results(folder: str) -> dict[int, Any]:
@@ -59,7 +69,7 @@ def results(folder: str) -> dict[int, Any]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[0]).parent
     with open(folder / CALL, "rb") as file:
         # multiprocessing's mark: a main module that starts a job as it is imported is refused, instead of starting jobs for ever.
         process.current_process()._inheriting = True  # type: ignore[attr-defined]
