@@ -30,6 +30,9 @@ constexpr std::string_view ranks_differ = "ranks called different operations, or
 constexpr std::string_view no_shm = "/dev/shm has no free space";
 constexpr std::string_view no_disk = "a disk or a quota is full: check the target of its writes with df -h and df -i";
 constexpr std::string_view file_too_large = "a file reached the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
+constexpr std::string_view no_thread =
+    "it was refused a thread: raise ulimit -u (RLIMIT_NPROC) or pids.max of the control group, or start fewer workers "
+    "or threads here";
 
 /// In the order of precedence: the more special text first.
 constexpr std::array error_patterns{
@@ -59,6 +62,10 @@ constexpr std::array error_patterns{
     ErrorPattern{"No space left on device", CauseKind::disk_full, no_disk},
     ErrorPattern{"Disk quota exceeded", CauseKind::disk_full, no_disk},
     ErrorPattern{"File too large", CauseKind::disk_full, file_too_large},
+    // Python, OpenBLAS, OpenMP.
+    ErrorPattern{"can't start new thread", CauseKind::unknown, no_thread},
+    ErrorPattern{"pthread_create failed", CauseKind::unknown, no_thread},
+    ErrorPattern{"Thread creation failed", CauseKind::unknown, no_thread},
 };
 
 std::string_view line_with(std::string_view words, std::size_t at) {

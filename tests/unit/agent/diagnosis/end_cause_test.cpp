@@ -215,6 +215,8 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
          CauseKind::missing_gpu, "nvidia-smi"},
         {"OSError: [Errno 28] No space left on device: '/data/x'", CauseKind::disk_full, "df -h"},
         {"OSError: [Errno 27] File too large", CauseKind::disk_full, "ulimit -f"},
+        {"RuntimeError: can't start new thread", CauseKind::unknown, "raise ulimit -u (RLIMIT_NPROC) or pids.max"},
+        {"libgomp: Thread creation failed: Resource temporarily unavailable", CauseKind::unknown, "ulimit -u"},
         {"rank 1: ranks differ in operation 7 of communicator world: rank 0 calls all_reduce ...",
          CauseKind::collective_mismatch, "different operations"},
         {"all_to_all_uneven: rank 0 sends 7 elements of f32 to rank 1, which expects 6; make both counts equal",
