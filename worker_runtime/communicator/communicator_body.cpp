@@ -163,10 +163,11 @@ Result<void> CommunicatorBody::carry_out(const Operation& operation, const RunTe
     try {
         return is_paired(operation.kind) ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
     } catch (const std::bad_alloc&) {
+        // It begins with the rank, as why_no_part() of another one expects.
         return transport_->fail(
-            {Errc::limit_exceeded, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),
-                                       " has too little memory for ", describe(operation),
-                                       "; give the job more memory, or raise ulimit -v")});
+            {Errc::limit_exceeded,
+             cat("rank ", terms_.group.in_root(rank()), " has too little memory for ", describe(operation),
+                 " on communicator ", terms_.group.id, "; give the job more memory, or raise ulimit -v")});
     }
 }
 
