@@ -42,22 +42,20 @@ class Handles {
         const std::shared_lock lock(mutex_);
         const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
         if (found == objects_.end()) return wrong(handle);
-        if (found->second.is_reserved)
-            return invalid(cat("another call has this ", noun_, " to itself, or has failed and left it unusable"));
+        if (found->second.is_reserved) return reserved();
         return found->second.object;
     }
 
     /// The object for this call alone: nobody else finds it before unreserve(). Null: another call or object has it
     /// now.
     Result<std::shared_ptr<Object>> reserve(Handle* handle) {
-        auto object = MUSTER_TRY(find(handle));
         const std::unique_lock lock(mutex_);
         const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
         if (found == objects_.end()) return wrong(handle);
-        // This one, and the handle's.
-        if (found->second.is_reserved || object.use_count() > 2) return std::shared_ptr<Object>();
+        if (found->second.is_reserved) return reserved();
+        if (found->second.object.use_count() > 1) return std::shared_ptr<Object>();
         found->second.is_reserved = true;
-        return object;
+        return found->second.object;
     }
 
     /// After reserve(). Without it, the handle can only be released.
@@ -84,6 +82,9 @@ class Handles {
         std::shared_ptr<Object> object;
         bool is_reserved = false;
     };
+    [[nodiscard]] Error reserved() const {
+        return invalid(cat("another call has this ", noun_, " to itself, or has failed and left it unusable"));
+    }
     Error wrong(const Handle* handle) const {
         return invalid(handle == nullptr ? cat("the ", noun_, " is NULL")
                                          : cat("not a valid ", noun_, ", or already released"));
