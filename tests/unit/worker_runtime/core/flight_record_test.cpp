@@ -216,7 +216,7 @@ TEST_CASE("the end of an operation whose entry another one has by now is not tak
 
 TEST_CASE("communicators for which a record has no name are not compared with each other") {
     const auto record_of = [](int rank, OperationKind kind) {
-        const auto recorder = FlightRecorder::open({.rank = rank, .world = 2}, "").value();
+        const auto recorder = FlightRecorder::open({.rank = rank, .world = 2, .job = "j"}, "").value();
         for (std::size_t i = 0; i < flight_group_count_max; ++i) recorder->add_group("part", rank, 2);
         const auto beyond = recorder->add_group("beyond", rank, 2);
         recorder->end(recorder->begin(beyond, 1, {.kind = kind}), true);
