@@ -13,8 +13,8 @@
 
 namespace muster::launcher {
 
-/// A look that was killed ends at once, unless it hangs in the kernel.
-static constexpr Duration reap_limit = 300ms;
+/// A look that was killed ends at once, unless it hangs in the kernel. A busy node needs some time for it.
+static constexpr Duration reap_limit = 2s;
 
 Result<std::string> read_limits_file(const std::string& path) {
     auto text = read_config_file(path);
