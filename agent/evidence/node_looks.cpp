@@ -118,11 +118,10 @@ exec 3>&1
             !name.ends_with("_PLUGIN"))
             words.insert(words.end(), {"-u", name});
     // NCCL 2.31 and newer also tests its own paths.
-    words.insert(words.end(),
-                 {cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN",
-                  side_program("muster"), "--standalone", "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0",
-                  "--preflight", "off", "--health-dir", "none", "--no-python", side_program("muster-gpu-test"),
-                  "--all-reduce"});
+    words.insert(words.end(), {cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), "NCCL_RUN_DIAGNOSTICS=1",
+                               "NCCL_DEBUG=WARN", side_program("muster"), "--standalone", "--nproc-per-node",
+                               cat(uuids.size()), "--max-restarts", "0", "--preflight", "off", "--health-dir", "none",
+                               "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
     take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this] { ask_dcgm(); });
 }
 
