@@ -3,7 +3,6 @@ import array
 import ctypes
 import gc
 import os
-import pickle
 import sys
 import threading
 import weakref
@@ -359,8 +358,7 @@ def shard(context):
     assert all(len(piece.first) == len(piece.second) == len(piece.values) for piece in adam.pieces)
     raises(ValueError, "kind is 'lion'; known: sgd", muster.ShardedOptimizer, reducer, "lion")
     raises(TypeError, "sgd has no setting 'beta1'", muster.ShardedOptimizer, reducer, "sgd", beta1=1)
-    raises(muster.MusterError, "own_piece", muster.ShardedOptimizer,
-           muster.GradientReducer(world, {"w": bias}), "adam")
+    raises(muster.MusterError, "own_piece", muster.ShardedOptimizer, muster.GradientReducer(world, {"w": bias}), "adam")
 
 
 def services(context):
@@ -379,7 +377,7 @@ def services(context):
         if rank == 0:
             assert store.erase("text") and not store.erase("text")
             assert raises(muster.MusterError, "text", store.get, "text", timeout=0.05).code == "timed_out"
-            assert raises(muster.MusterError, "a key of ", store.get, "k" * 9000, timeout=0.05).code == "limit_exceeded"
+            assert raises(muster.MusterError, "kkk", store.get, "k" * 9000, timeout=0.05).code == "limit_exceeded"
     else:
         store.set("key", b"1")
         assert store.get("key") == b"1" and store.add("key", 2) == 3 and store.erase("key")
@@ -399,8 +397,6 @@ def mistakes(context):
     values = array.array("f", [1, 2])
     invalid = raises(muster.MusterError, "the ranks are 0 to", world.broadcast, values, context.world_size)
     assert invalid.code == "invalid_argument"
-    again = pickle.loads(pickle.dumps(invalid))
-    assert (type(again), again.code, str(again)) == (muster.MusterError, invalid.code, str(invalid))
     raises(muster.MusterError, "average of integers", world.all_reduce, array.array("q", [1]), "avg")
     raises(ValueError, "op is 'median'; known: sum", world.all_reduce, values, "median")
     raises(ValueError, "type is 'f8'; known: f32", world.all_reduce, values, type="f8")

@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import pathlib
+import pickle
 import sys
 import unittest
 import weakref
@@ -15,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "worker_run
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from line_times import LINE_TIME  # noqa: E402
 from muster import recover  # noqa: E402
-from muster.library import MusterError  # noqa: E402
+from muster.library import MusterError, RoundEnded  # noqa: E402
 
 OVER = MusterError("round_ended", "the round ended")
 RUNNING = MusterError("invalid_argument", "the round has not ended")
@@ -152,6 +153,12 @@ class Recover(unittest.TestCase):
         self.assertIsNone(recover._enter_next_round(Context(RUNNING, RUNNING), patient, OVER))
         hasty = mock.Mock(patience=lambda failure: 0)
         self.assertIs(recover._enter_next_round(Context(RUNNING), hasty, OVER), RUNNING)
+
+    def test_an_error_is_the_same_after_a_pickle(self):
+        """As between the processes of a pool."""
+        for error in (RUNNING, RoundEnded("round_ended", "over")):
+            again = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(again), again.code, str(again)), (type(error), error.code, str(error)))
 
     def test_the_variables_that_the_library_has_set_are_those_of_the_script(self):
         libc = ctypes.CDLL(None)

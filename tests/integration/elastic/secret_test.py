@@ -83,17 +83,6 @@ class Secret(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
 
-    def test_nodes_that_meet_on_loopback_listen_there_alone(self):
-        with Job() as job:
-            nodes = [job.node(nproc=1) for _ in range(2)]
-            job.round(0, 2)
-            found = listeners(job)
-            self.assertGreaterEqual(len(found), 3, "a daemon, and a store or port for questions of each node")
-            self.assertEqual([address for address in found if not is_loopback(address)], [])
-            job.finish()
-            for node in nodes:
-                job.expect_exit(node, 0)
-
     def test_nodes_with_one_home_directory_get_a_key_by_themselves(self):
         with Job() as job:
             nodes = [job.node(*named(job), "--report", job.directory / f"report{i}", nproc=1) for i in range(2)]

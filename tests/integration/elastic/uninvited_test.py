@@ -10,7 +10,7 @@ import threading
 import unittest
 
 from job import NOBODY, Job, as_user, wait_for
-from secret_test import listeners
+from secret_test import is_loopback, listeners
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "net"))
 import probes  # noqa: E402
@@ -96,6 +96,17 @@ class Uninvited(unittest.TestCase):
                         if not probes.is_refusal(answer)]
             self.assertEqual(answered, [])
         self.run_beside(attack)
+
+    def test_nodes_that_meet_on_loopback_listen_there_alone(self):
+        with Job() as job:
+            nodes = [job.node(nproc=1) for _ in range(2)]
+            job.round(0, 2)
+            found = listeners(job)
+            self.assertGreaterEqual(len(found), 3, "a daemon, and a store or port for questions of each node")
+            self.assertEqual([address for address in found if not is_loopback(address)], [])
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
 
     def test_who_was_never_in_the_round_commands_nobody_and_ends_nothing(self):
         """The same user, whom the kernel lets in: what each frame asks for is refused all the same."""
