@@ -50,14 +50,14 @@ def pack(entrypoint: Any, arguments: list[Any], config: Any, folder: str) -> tup
     except Exception as error:  # pickle raises whatever an object's own functions do
         raise Refused(f"the function {name} and its arguments cannot be pickled ({error})") from error
     program = Path(folder, getattr(entrypoint, "__name__", type(entrypoint).__name__) + ".py")
-    program.symlink_to(__file__)
+    program.symlink_to(Path(__file__).absolute())
     return [str(program), hashlib.sha256(call.getbuffer()).hexdigest()[:12]], {"PYTHON_EXEC": sys.executable}
 
 
 def results(folder: str) -> dict[int, Any]:
     """Global rank -> value, of this node's workers in the last round."""
     found: dict[tuple[int, int], Path] = {}
-    for path in Path(folder).glob("value.*"):
+    for path in Path(folder).glob("value.*.*"):  # value.py is the program of a function with that name
         found[int(path.suffixes[0][1:]), int(path.suffixes[1][1:])] = path
     last = max((key[0] for key in found), default=0)
     values = {}
