@@ -14,7 +14,7 @@
 namespace muster::launcher {
 
 /// A look that was killed ends at once, unless it hangs in the kernel. A busy node needs some time for it.
-static constexpr Duration reap_limit = 2s;
+static constexpr Duration look_end_limit = 2s;
 
 Result<std::string> read_limits_file(const std::string& path) {
     auto text = read_config_file(path);
@@ -54,7 +54,7 @@ agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& env
     stops.clear();
     for (const auto& signal : ending) ::sigaction(signal.number, &signal.action, nullptr);  // they end it again
     if (stopped_by != 0) ::raise(stopped_by);
-    loop.run_for(reap_limit);
+    loop.run_for(look_end_limit);
     return facts;
 }
 
