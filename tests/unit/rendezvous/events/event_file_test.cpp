@@ -32,6 +32,11 @@ std::string line(int number, std::size_t size = 20) {
     return cat("{\"number\":", number, ",\"fill\":\"", std::string(size, 'x'), "\"}\n");
 }
 
+void add(EventFile& file, int number) {
+    file.add(line(number));
+    REQUIRE(file.flush(60s));
+}
+
 /// This process can open no file while it lives.
 struct NoDescriptors {
     NoDescriptors() {
@@ -127,19 +132,15 @@ TEST_CASE("a new file that cannot be made costs no kept file, and the full one t
     const test::ScratchFolder folder;
     const auto file = EventFile::open_in(folder / "events", {.file_bytes_max = 100, .file_count = 3});
     REQUIRE(file.has_value());
-    const auto add = [&](int number) {
-        (*file)->add(line(number));
-        REQUIRE((*file)->flush(60s));
-    };
-    for (int i = 0; i < 6; ++i) add(i);
+    for (int i = 0; i < 6; ++i) add(**file, i);
     {
         const NoDescriptors none;
-        for (int i = 6; i < 10; ++i) add(i);
+        for (int i = 6; i < 10; ++i) add(**file, i);
     }
     CHECK(read(folder / "events/events.jsonl") == line(4) + line(5) + line(6) + line(7));
     CHECK(read(folder / "events/events.1.jsonl") == line(2) + line(3));
     CHECK(read(folder / "events/events.2.jsonl") == line(0) + line(1));
-    add(10);
+    add(**file, 10);
     CHECK(read(folder / "events/events.1.jsonl") == line(4) + line(5) + line(6) + line(7));
     CHECK(read(folder / "events/events.2.jsonl") == line(2) + line(3));
     const auto newest = read(folder / "events/events.jsonl");
@@ -151,13 +152,9 @@ TEST_CASE("a full file that somebody has moved away costs no event: the next one
     const test::ScratchFolder folder;
     const auto file = EventFile::open_in(folder / "events", {.file_bytes_max = 100, .file_count = 3});
     REQUIRE(file.has_value());
-    const auto add = [&](int number) {
-        (*file)->add(line(number));
-        REQUIRE((*file)->flush(60s));
-    };
-    for (int i = 0; i < 4; ++i) add(i);
+    for (int i = 0; i < 4; ++i) add(**file, i);
     REQUIRE(::rename((folder / "events/events.jsonl").c_str(), (folder / "archive").c_str()) == 0);
-    for (int i = 4; i < 8; ++i) add(i);
+    for (int i = 4; i < 8; ++i) add(**file, i);
     CHECK(read(folder / "archive") == line(2) + line(3));
     CHECK(read(folder / "events/events.1.jsonl") == line(4) + line(5));
     CHECK(read(folder / "events/events.jsonl") == line(6) + line(7));
