@@ -7,9 +7,9 @@
 #include <array>
 #include <thread>
 
+#include "agent/evidence/gpu_check.h"
 #include "launcher/config/option_values.h"
 #include "launcher/host/cgroup_quota.h"
-#include "launcher/host/gpu_count.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
@@ -80,14 +80,18 @@ std::string uncounted_accelerator(const std::string& devices) {
     return {};
 }
 
-Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
-                                  const std::string& nvml_library) {
+Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment, Duration limit) {
     if (config.worker_count == WorkerCount::given) return {};
     std::uint32_t gpus = 0;
     std::string why = "no GPU was found";
+    bool unknown = false;  // how many the driver has
     if (config.worker_count != WorkerCount::cpu) {
-        const auto devices = list_gpus(nvml_library);
+        const auto devices = ask_for_gpus(limit);
         const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
+        if (!devices && devices.error().code == Errc::timed_out)
+            return Error{Errc::timed_out,
+                         cat("--nproc-per-node: ", devices.error().context, ", or write a number of workers")};
+        unknown = !devices && agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY"));
         if (!devices)
             why = devices.error().context;
         else
@@ -98,7 +102,7 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
     }
     const auto others = gpus == 0 && config.worker_count != WorkerCount::cpu ? uncounted_accelerator() : std::string{};
     if (!others.empty()) why += cat(" (", others, " was found, but only NVIDIA GPUs can be counted)");
-    if (config.worker_count == WorkerCount::automatic && !others.empty())
+    if (config.worker_count == WorkerCount::automatic && (unknown || !others.empty()))
         log(LogLevel::warning, "--nproc-per-node=auto starts one worker for each CPU: ", why,
             "; write the number of accelerators with --nproc-per-node");
     if (config.worker_count == WorkerCount::gpu && gpus == 0)

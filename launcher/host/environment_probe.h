@@ -8,6 +8,7 @@
 
 #include "launcher/config/environment.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/host/gpu_count.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
@@ -32,9 +33,10 @@ std::uint32_t usable_cpu_count();
 std::string uncounted_accelerator(const std::string& devices = "/dev");
 
 /// Replaces auto, gpu and cpu by a number. The error says what was counted. Logs a warning if auto uses the CPUs of a
-/// host with uncounted accelerators. Loads NVML: call it after the fork of the guardian.
+/// host with uncounted accelerators, or with a driver that cannot list its GPUs; one that hangs for
+/// `limit` is an error. Starts muster-gpus: call it after the fork of the guardian.
 Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
-                                  const std::string& nvml_library = "libnvidia-ml.so.1");
+                                  Duration limit = gpu_count_limit);
 
 /// Refuses --virtual-local-rank if CUDA_VISIBLE_DEVICES has fewer devices than workers. Call it after
 /// resolve_worker_count.

@@ -5,66 +5,47 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "agent/probes/gpus/gpu_driver.h"
 #include "agent/process/side_process.h"
 #include "launcher/host/program_output.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 
 namespace {
 
-using agent::GpuDriver;
-
-constexpr Duration driver_limit = 5s;  // a driver that is slow to begin with takes one or two
-
-GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
-    auto parts = nvml.parts_of(device);
-    return {.uuid = nvml.uuid_of(device),
-            .mig_uuids = parts.value_or(std::vector<std::string>()),
-            .mig_enabled = parts.has_value(),
-            .pci_address = nvml.pci_address_of(device)};
-}
+constexpr Duration silent_wait = 5s;
 
 }  // namespace
 
-Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
-    const auto nvml = MUSTER_TRY(GpuDriver::load(library));
-    unsigned count = 0;
-    std::vector<GpuDevice> devices;
-    const auto failed = nvml.device_count(&count);
-    for (unsigned index = 0; failed == GpuDriver::success && index < count; ++index) {
-        GpuDriver::Device device = nullptr;
-        // NVML still counts a GPU that fell off the bus. Workers cannot use it.
-        if (nvml.device_by_index(index, &device) == GpuDriver::success)
-            devices.push_back(describe_device(nvml, device));
-    }
-    nvml.ask("nvmlShutdown");
-    if (failed != GpuDriver::success) return Error{Errc::io, cat("nvmlDeviceGetCount: ", nvml.words(failed))};
-    return devices;
-}
-
-Result<std::vector<GpuDevice>> read_gpus(std::string_view output) {
+Result<std::vector<GpuDevice>> read_gpus(std::string_view output, Duration limit) {
     std::vector<GpuDevice> devices;
     for (const auto line : split(output, '\n')) {
         const auto words = split(line, ' ');
         if (words[0] == "note") return Error{Errc::io, std::string(line.substr(line.find(' ') + 1))};
         if (words[0] == "gpu" && words.size() == 4) devices.push_back({.uuid = std::string(words[2]), .mig_uuids = {}});
         if (devices.empty()) continue;
+        if (words[0] == "address" && words.size() == 2) devices.back().pci_address = std::string(words[1]);
         if (words[0] == "partitioned") devices.back().mig_enabled = true;
         if (words[0] == "part" && words.size() == 2) devices.back().mig_uuids.emplace_back(words[1]);
     }
     if (!output.ends_with("end\n"))
-        return Error{Errc::timed_out, cat("the NVIDIA driver has not listed all GPUs within ", describe(driver_limit),
-                                          "; run nvidia-smi on this node")};
+        return Error{Errc::timed_out, cat("muster-gpus has not listed all GPUs within its ", describe(limit),
+                                          ": the NVIDIA driver hangs, or has crashed it; run nvidia-smi on this node")};
     return devices;
 }
 
-Result<std::vector<GpuDevice>> ask_for_gpus() {
-    const auto output = program_output({agent::side_program("muster-gpus")}, driver_limit, [] { return false; });
-    if (!output || output->empty())
-        return Error{Errc::timed_out, cat("the NVIDIA driver has not listed the GPUs within ", describe(driver_limit))};
-    return read_gpus(*output);
+Result<std::vector<GpuDevice>> ask_for_gpus(Duration limit) {
+    auto next_word = std::chrono::steady_clock::now() + silent_wait;
+    const auto say_why = [&] {
+        if (std::chrono::steady_clock::now() < next_word) return false;
+        log(LogLevel::warning, "waiting up to ", describe(limit),
+            " for the NVIDIA driver, which has not listed its GPUs yet");
+        next_word = Instant::max();
+        return false;
+    };
+    const auto output = program_output({agent::side_program("muster-gpus")}, limit, say_why);
+    return read_gpus(output.value_or(std::string()), limit);
 }
 
 std::size_t host_gpu_count(const std::string& root) {

@@ -1,5 +1,5 @@
-// Counts the GPUs that CUDA shows to a worker, without linking CUDA: it loads NVML at run time and applies
-// CUDA_VISIBLE_DEVICES as CUDA does.
+// Counts the GPUs that CUDA shows to a worker, without CUDA: it asks muster-gpus and applies CUDA_VISIBLE_DEVICES as
+// CUDA does.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,22 @@
 
 #include "agent/diagnosis/visible_gpus.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::launcher {
 
 using agent::GpuDevice;
 using agent::visible_gpus;
 
-/// The GPUs of this host in NVML's order, which is the PCI order. `library` is the argument of dlopen. Fails with
-/// not_found without the library (no NVIDIA driver), else with io and NVML's error text. The driver may start threads:
-/// call it after the fork of the guardian.
-Result<std::vector<GpuDevice>> list_gpus(const std::string& library = "libnvidia-ml.so.1");
+/// Without persistence mode a driver starts each GPU anew, in up to 3 s.
+inline constexpr Duration gpu_count_limit = std::chrono::seconds(60);
 
-/// The same, asked of muster-gpus with a limit of 5 s, because a faulty driver may hang. PCI addresses are unknown.
-Result<std::vector<GpuDevice>> ask_for_gpus();
-/// What muster-gpus prints. Error: its note.
-Result<std::vector<GpuDevice>> read_gpus(std::string_view output);
+/// The GPUs of this host in NVML's order, which is the PCI order, asked of muster-gpus. Fails with timed_out where the
+/// driver hangs for `limit` or crashes; else with io and the reason: no driver, NVML's own words, no muster-gpus. Logs
+/// after 5 s what it waits for.
+Result<std::vector<GpuDevice>> ask_for_gpus(Duration limit);
+/// What muster-gpus printed, within `limit`.
+Result<std::vector<GpuDevice>> read_gpus(std::string_view output, Duration limit);
 
 /// GPUs of the host that the driver has, also those that a scheduler or a container hides from this process. 0: not
 /// known. `root` goes before the paths of the kernel's files.

@@ -1,6 +1,6 @@
 #include "launcher/host/placement.h"
 
-#include "agent/probes/gpus/gpu_driver.h"
+#include "agent/evidence/gpu_check.h"
 #include "agent/process/side_process.h"
 #include "agent/supervision/topology_text.h"
 #include "launcher/config/option_values.h"
@@ -27,8 +27,10 @@ Result<agent::Topology> ask_for_topology() {
 
 /// The GPUs that CUDA shows to this process. Empty without a driver.
 std::vector<agent::GpuFacts> gpu_facts(const Environment& environment) {
-    const auto named = value_or_empty(environment, "MUSTER_NVML_LIBRARY");
-    const auto devices = list_gpus(named.empty() ? agent::gpu_library : std::string(named));
+    const auto devices = ask_for_gpus(gpu_count_limit);
+    if (!devices && agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY")))
+        log(LogLevel::warning,
+            "--numa-binding: workers use the NUMA nodes in turn, not those of their GPUs: ", devices.error().context);
     if (!devices) return {};
     std::vector<agent::GpuFacts> facts;
     bool all_known = true;

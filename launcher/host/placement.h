@@ -1,5 +1,5 @@
-// --numa-binding and --omp on this machine: reads its CPUs (muster-topology) and GPUs (NVML, sysfs); the pure part
-// (agent/supervision/placement.h) decides. Runs and loads nothing unless one of the options is used.
+// --numa-binding and --omp on this machine: reads its CPUs (muster-topology) and GPUs (muster-gpus, sysfs); the pure
+// part (agent/supervision/placement.h) decides. Runs nothing unless one of the options is used.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ std::optional<std::uint32_t> numa_node_of(const std::string& pci_address,
                                           const std::string& devices = "/sys/bus/pci/devices");
 
 /// Sets config.placements and config.threads. Call it after resolve_worker_count and the fork of the guardian. The
-/// error is one line for the user. Blocks for at most 10 s.
+/// error is one line for the user. Blocks for at most 70 s.
 Result<void> resolve_placement(LaunchConfig& config, const Environment& environment);
 
 }  // namespace muster::launcher

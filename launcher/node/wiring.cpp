@@ -166,9 +166,11 @@ Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config, std::sh
     return agent::fork_guardian(guardian_config(config, std::move(gpu_jobs)));
 }
 
+constexpr Duration job_map_limit = 5s;  // for a file that no job needs
+
 /// The numbers of the workers' GPUs on this host.
 Result<std::vector<std::size_t>> gpu_numbers(const LaunchConfig& config, const Environment& environment) {
-    const auto devices = MUSTER_TRY(ask_for_gpus());
+    const auto devices = MUSTER_TRY(ask_for_gpus(job_map_limit));
     // A library in NVML's place tells of another host.
     const auto count = lookup(environment, "MUSTER_NVML_LIBRARY") ? 0 : host_gpu_count();
     if (devices.size() < count)

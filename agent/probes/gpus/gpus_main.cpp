@@ -1,16 +1,17 @@
 // muster-gpus: prints the use of this host's GPUs, one line for each GPU, its MIG devices and each process on it:
 //
 //     gpu INDEX UUID USED_BYTES
+//     address PCI_ADDRESS
 //     partitioned
 //     part UUID
 //     process PID USED_BYTES
 //     end
 //
-// Output without "end" is no answer. The order is NVML's. With --busy a GPU has only "gpu INDEX UUID 0" and "busy
-// PERCENT": the share of the driver's last sample (1/6 s to 1 s) in which a kernel ran, if it reports one. With
-// --health it prints what `muster doctor` judges (gpu_health.h), and "end". With --test UUID PROGRAM... it runs a
-// program that tests this GPU, and watches it (gpu_watch.h). MUSTER_NVML_LIBRARY may name the library. A separate
-// program, because a faulty driver may hang.
+// Output without "end" is no answer, but for a line "note WHY". The order is NVML's. With --busy a GPU has only "gpu
+// INDEX UUID 0" and "busy PERCENT": the share of the driver's last sample (1/6 s to 1 s) in which a kernel ran, if it
+// reports one. With --health it prints what `muster doctor` judges (gpu_health.h), and "end". With --test UUID
+// PROGRAM... it runs a program that tests this GPU, and watches it (gpu_watch.h). MUSTER_NVML_LIBRARY may name the
+// library. A separate program, because a faulty driver may hang.
 //
 // Exit codes: 0; 1 if there is no driver, or it does not answer.
 #include <stdio.h>
@@ -49,14 +50,16 @@ int main(int argc, char** argv) {
     using muster::agent::GpuDriver;
     const std::string_view order = argc > 1 ? argv[1] : "";
     const bool looks = order == "--health" || (order == "--test" && argc > 3);
-    if (looks) muster::end_with_parent();
+    muster::end_with_parent();
     const char* const named = ::getenv("MUSTER_NVML_LIBRARY");
     auto driver = GpuDriver::load(named != nullptr && *named != '\0' ? named : muster::agent::gpu_library);
     if (looks) return print_look(driver, {argv + 2, argv + argc});
     const bool is_busy = order == "--busy";
     unsigned count = 0;
-    if (!driver || driver->device_count(&count) != GpuDriver::success) {
-        ::printf("note %s\n", driver ? "nvmlDeviceGetCount failed" : driver.error().context.c_str());
+    const int failed = driver ? driver->device_count(&count) : GpuDriver::success;
+    if (!driver || failed != GpuDriver::success) {
+        ::printf("note %s\n",
+                 driver ? ("nvmlDeviceGetCount: " + driver->words(failed)).c_str() : driver.error().context.c_str());
         return 1;
     }
     for (unsigned index = 0; index < count; ++index) {
@@ -70,6 +73,8 @@ int main(int argc, char** argv) {
                 ::printf("busy %u\n", shares.gpu);
             continue;
         }
+        if (const auto address = driver->pci_address_of(device); !address.empty())
+            ::printf("address %s\n", address.c_str());
         const auto parts = driver->parts_of(device);
         if (parts) ::puts("partitioned");
         for (const auto& part : parts.value_or(std::vector<std::string>())) ::printf("part %s\n", part.c_str());

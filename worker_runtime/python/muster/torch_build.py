@@ -44,7 +44,11 @@ def _source():
 
 def _find_torch(source):
     """(torch's folder, "2.13", whether it has the new C++ strings), without importing it."""
-    said = subprocess.run([sys.executable, source / "worker_runtime/torch/find_torch.py"], capture_output=True, text=True, timeout=60)
+    limit = 60
+    try:
+        said = subprocess.run([sys.executable, source / "worker_runtime/torch/find_torch.py"], capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise Refused(f"{sys.executable} has not said within {limit} s which torch it has; try again when the disk is less busy") from None
     if not said.stdout.strip():
         raise Refused(f"{sys.executable} has no torch with C++ headers; install torch there (pip install torch), or name another "
                       "interpreter in PYTHON_EXEC")

@@ -2,9 +2,11 @@
 #include "launcher/host/gpu_count.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "launcher/host/environment_probe.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -12,18 +14,27 @@ using namespace muster::launcher;
 
 namespace {
 
-std::vector<GpuDevice> devices_of(const char* devices) {
+const std::string usual_path = std::getenv("PATH");
+
+/// What muster-gpus, found in PATH, gets to see.
+void place_gpus(const char* devices, const char* library = FAKE_NVML_LIBRARY, const char* programs = PROGRAMS) {
     ::setenv("FAKE_NVML", devices, 1);
-    const auto listed = list_gpus(FAKE_NVML_LIBRARY);
+    ::setenv("MUSTER_NVML_LIBRARY", library, 1);
+    ::setenv("PATH", cat(programs, ':', usual_path).c_str(), 1);
+}
+
+std::vector<GpuDevice> devices_of(const char* devices) {
+    place_gpus(devices);
+    const auto listed = ask_for_gpus(gpu_count_limit);
     REQUIRE(listed.has_value());
     return *listed;
 }
 
 std::uint32_t workers(const char* devices, WorkerCount count, const Environment& environment = {}) {
-    ::setenv("FAKE_NVML", devices, 1);
+    place_gpus(devices);
     LaunchConfig config;
     config.worker_count = count;
-    const auto resolved = resolve_worker_count(config, environment, FAKE_NVML_LIBRARY);
+    const auto resolved = resolve_worker_count(config, environment);
     if (!resolved) FAIL(resolved.error().context);
     return config.workers_per_node;
 }
@@ -39,15 +50,22 @@ TEST_CASE("without the variable every GPU counts, and a partitioned one as its p
 
 TEST_CASE("what muster-gpus says is read as NVML's own list") {
     const auto devices =
-        read_gpus("gpu 0 GPU-a 12\nprocess 7 1\ngpu 1 GPU-b 0\npartitioned\npart MIG-x\npart MIG-y\nend\n").value();
+        read_gpus(
+            "gpu 0 GPU-a 12\naddress 0000:e0:00.0\nprocess 7 1\ngpu 1 GPU-b 0\npartitioned\npart MIG-x\n"
+            "part MIG-y\nend\n",
+            5s)
+            .value();
     REQUIRE(devices.size() == 2);
     CHECK(devices[0].uuid == "GPU-a");
+    CHECK(devices[0].pci_address == "0000:e0:00.0");
     CHECK_FALSE(devices[0].mig_enabled);
     CHECK(devices[1].mig_enabled);
     CHECK(devices[1].mig_uuids == std::vector<std::string>{"MIG-x", "MIG-y"});
-    CHECK(read_gpus("note no driver\n").error().context == "no driver");
-    CHECK(read_gpus("gpu 0 GPU-a 12\n").error().context ==
-          "the NVIDIA driver has not listed all GPUs within 5 s; run nvidia-smi on this node");
+    CHECK(read_gpus("note no driver\n", 5s).error().context == "no driver");
+    CHECK(read_gpus("gpu 0 GPU-a 12\n", 5s).error().context ==
+          "muster-gpus has not listed all GPUs within its 5 s: the NVIDIA driver hangs, or has crashed it; run "
+          "nvidia-smi "
+          "on this node");
 }
 
 TEST_CASE("the host's GPUs are counted where nothing hides them") {
@@ -93,9 +111,11 @@ TEST_CASE("auto takes GPUs before CPUs, gpu insists, cpu ignores them") {
 TEST_CASE("gpu without a GPU says what was found") {
     LaunchConfig config;
     config.worker_count = WorkerCount::gpu;
-    const auto why = [&](const char* devices, const std::string& library, const Environment& environment) {
-        ::setenv("FAKE_NVML", devices, 1);
-        const auto resolved = resolve_worker_count(config, environment, library);
+    const auto why = [&](const char* devices, const char* library, const Environment& environment,
+                         const char* programs = PROGRAMS) {
+        place_gpus(devices, library, programs);
+        const auto resolved =
+            resolve_worker_count(config, environment, std::strcmp(devices, "hang") == 0 ? 200ms : 60s);
         REQUIRE_FALSE(resolved.has_value());
         return resolved.error().context;
     };
@@ -104,4 +124,11 @@ TEST_CASE("gpu without a GPU says what was found") {
     CHECK(why("GPU-a;GPU-b", FAKE_NVML_LIBRARY, {{"CUDA_VISIBLE_DEVICES", "7"}}).find("2 GPUs were found, but") !=
           std::string::npos);
     CHECK(why("", FAKE_NVML_LIBRARY, {}).find("--nproc-per-node: got 'gpu'") != std::string::npos);
+    CHECK(why("GPU-a", FAKE_NVML_LIBRARY, {}, "/nowhere").find("start muster-gpus: No such file") != std::string::npos);
+    const auto hung =
+        "--nproc-per-node: muster-gpus has not listed all GPUs within its 200 ms: the NVIDIA driver hangs, or has "
+        "crashed it; run nvidia-smi on this node, or write a number of workers";
+    CHECK(why("hang", FAKE_NVML_LIBRARY, {}) == hung);
+    config.worker_count = WorkerCount::automatic;  // no worker for each CPU of a node whose GPUs are not known
+    CHECK(why("hang", FAKE_NVML_LIBRARY, {}) == hung);
 }
