@@ -16,6 +16,7 @@ namespace {
 /// A GET of keys that exist is answered at once. Only a wait can be called off: without time for the answer, a key that
 /// came just before the deadline would cost the connection.
 constexpr Duration answer_timeout = 30s;
+constexpr std::size_t shown_key_bytes_max = 128;
 
 std::string wire_key(std::string_view key) {
     return cat('/', key);
@@ -60,9 +61,12 @@ struct StoreClient::Impl {
     }
     Error named(const Request& request, const Error& error) const {
         const auto key = request.keys.empty() ? request.key : request.keys.front();
+        // What follows tells why, and callers may have room for some hundred bytes.
+        const auto* const cut = key.size() > shown_key_bytes_max ? "..." : "";
         const auto more = request.keys.size() > 1 ? cat(" and ", request.keys.size() - 1, " more") : std::string{};
-        return with_context(error, cat(name(request.operation), key.empty() ? "" : " ", key, more, " at ",
-                                       store.address.numeric(), " port ", endpoint.port));
+        return with_context(
+            error, cat(name(request.operation), key.empty() ? "" : " ", key.substr(0, shown_key_bytes_max), cut, more,
+                       " at ", store.address.numeric(), " port ", endpoint.port));
     }
 
     Result<void> with_key(Operation operation, std::string_view key, std::string_view value, Timeout timeout,
