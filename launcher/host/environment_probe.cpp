@@ -84,14 +84,13 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
     if (config.worker_count == WorkerCount::given) return {};
     std::uint32_t gpus = 0;
     std::string why = "no GPU was found";
-    bool unknown = false;  // how many the driver has
     if (config.worker_count != WorkerCount::cpu) {
         const auto devices = ask_for_gpus(limit);
         const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
-        if (!devices && devices.error().code == Errc::timed_out)
-            return Error{Errc::timed_out,
-                         cat("--nproc-per-node: ", devices.error().context, ", or write a number of workers")};
-        unknown = !devices && agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY"));
+        if (!devices && agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY")))
+            return Error{devices.error().code,
+                         cat("--nproc-per-node: this node has an NVIDIA driver, but ", devices.error().context,
+                             "; write the number of workers, or cpu for one on each CPU")};
         if (!devices)
             why = devices.error().context;
         else
@@ -102,7 +101,7 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
     }
     const auto others = gpus == 0 && config.worker_count != WorkerCount::cpu ? uncounted_accelerator() : std::string{};
     if (!others.empty()) why += cat(" (", others, " was found, but only NVIDIA GPUs can be counted)");
-    if (config.worker_count == WorkerCount::automatic && (unknown || !others.empty()))
+    if (config.worker_count == WorkerCount::automatic && !others.empty())
         log(LogLevel::warning, "--nproc-per-node=auto starts one worker for each CPU: ", why,
             "; write the number of accelerators with --nproc-per-node");
     if (config.worker_count == WorkerCount::gpu && gpus == 0)

@@ -33,8 +33,9 @@ std::uint32_t usable_cpu_count();
 std::string uncounted_accelerator(const std::string& devices = "/dev");
 
 /// Replaces auto, gpu and cpu by a number. The error says what was counted. Logs a warning if auto uses the CPUs of a
-/// host with uncounted accelerators, or with a driver that cannot list its GPUs; one that hangs for
-/// `limit` is an error. Starts muster-gpus: call it after the fork of the guardian.
+/// host with uncounted accelerators. A driver that cannot list its GPUs within `limit` is an error
+/// (timed_out, io), because nobody wants a worker for each CPU there. Starts muster-gpus: call it after the fork of the
+/// guardian.
 Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
                                   Duration limit = gpu_count_limit);
 

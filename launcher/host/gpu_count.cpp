@@ -36,7 +36,7 @@ Result<std::vector<GpuDevice>> read_gpus(std::string_view output, Duration limit
 }
 
 Result<std::vector<GpuDevice>> ask_for_gpus(Duration limit) {
-    auto next_word = std::chrono::steady_clock::now() + silent_wait;
+    auto next_word = std::chrono::steady_clock::now() + std::min(silent_wait, limit / 2);
     const auto say_why = [&] {
         if (std::chrono::steady_clock::now() < next_word) return false;
         log(LogLevel::warning, "waiting up to ", describe(limit),

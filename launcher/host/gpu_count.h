@@ -22,7 +22,7 @@ inline constexpr Duration gpu_count_limit = std::chrono::seconds(60);
 
 /// The GPUs of this host in NVML's order, which is the PCI order, asked of muster-gpus. Fails with timed_out where the
 /// driver hangs for `limit` or crashes; else with io and the reason: no driver, NVML's own words, no muster-gpus. Logs
-/// after 5 s what it waits for.
+/// after 5 s, or half of a shorter `limit`, what it waits for.
 Result<std::vector<GpuDevice>> ask_for_gpus(Duration limit);
 /// What muster-gpus printed, within `limit`.
 Result<std::vector<GpuDevice>> read_gpus(std::string_view output, Duration limit);

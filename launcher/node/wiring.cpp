@@ -233,8 +233,10 @@ int launch(Launch launch, Environment environment) {
     write_log_on_thread();
     // A write of the launcher to a closed terminal must not end the job. Workers start with default signal actions.
     std::signal(SIGPIPE, SIG_IGN);
-    if (const auto resolved = resolve_workers(config, environment, *gpu_jobs); !resolved)
-        return refuse(exit_codes::usage, resolved.error().context, style);
+    if (const auto resolved = resolve_workers(config, environment, *gpu_jobs); !resolved) {
+        const bool is_nodes_trouble = resolved.error().code == Errc::timed_out || resolved.error().code == Errc::io;
+        return refuse(is_nodes_trouble ? exit_codes::internal : exit_codes::usage, resolved.error().context, style);
+    }
     if (const auto enough = check_open_files(config); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto why = checkpoint_trouble(config); !why.empty()) return refuse(exit_codes::configuration, why, style);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/store_client/store_connector.h"
 
@@ -65,7 +66,7 @@ struct StoreClient::Impl {
         const auto* const cut = key.size() > shown_key_bytes_max ? "..." : "";
         const auto more = request.keys.size() > 1 ? cat(" and ", request.keys.size() - 1, " more") : std::string{};
         return with_context(
-            error, cat(name(request.operation), key.empty() ? "" : " ", key.substr(0, shown_key_bytes_max), cut, more,
+            error, cat(name(request.operation), key.empty() ? "" : " ", front_of(key, shown_key_bytes_max), cut, more,
                        " at ", store.address.numeric(), " port ", endpoint.port));
     }
 

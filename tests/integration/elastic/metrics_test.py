@@ -339,7 +339,8 @@ print({one.recv(12) for one in nine[:8]})
             job.round(0, 1)
             job.finish()
             job.expect_exit(node, 0)
-            self.assertIn("--hpc-job-mapping-dir: the NVIDIA driver has not listed the GPUs within 5 s", node.err.read_text())
+            self.assertIn("--hpc-job-mapping-dir: muster-gpus has not listed all GPUs within its 5 s: the NVIDIA driver hangs", node.err.read_text())
+            self.assertEqual(node.err.read_text().count("waiting up to 5 s for the NVIDIA driver"), 1)
             self.assertEqual(list(folder.iterdir()), [])
 
     def test_a_directory_that_does_not_exist_ends_the_launcher_before_it_joins(self):

@@ -237,6 +237,10 @@ def helpers():
     yield Case("topology.missing", cores, 2, [remedy], muster_among(), **alone)
     yield Case("topology.forbidden", cores, 2, [remedy], both(muster_among(), write("bin/muster-topology")), **alone)
     yield Case("topology.slow", cores, 2, [remedy], muster_among(muster_topology="#!/bin/sh\nexec sleep 99\n"), at_least=9.5, within=15, **alone)
+    counts = [*RUN, "--nproc-per-node=auto", "true"]
+    driver = {"environment": {"MUSTER_NVML_LIBRARY": "/no/nvml.so"}}
+    yield Case("gpus.missing", counts, 70, ["but start muster-gpus: No such file", "or cpu for one"], muster_among(), **driver, **alone)
+    yield Case("driver.missing", counts, 70, ["has an NVIDIA driver, but /no/nvml.so was not found"], **driver)
     # A task of Slurm's that is told to stop, and wants to know why.
     task = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1",
             "SLURM_STEP_NODELIST": "n0", "SLURM_NNODES": "1"}

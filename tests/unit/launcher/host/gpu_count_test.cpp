@@ -2,7 +2,6 @@
 #include "launcher/host/gpu_count.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "launcher/host/environment_probe.h"
@@ -111,11 +110,9 @@ TEST_CASE("auto takes GPUs before CPUs, gpu insists, cpu ignores them") {
 TEST_CASE("gpu without a GPU says what was found") {
     LaunchConfig config;
     config.worker_count = WorkerCount::gpu;
-    const auto why = [&](const char* devices, const char* library, const Environment& environment,
-                         const char* programs = PROGRAMS) {
-        place_gpus(devices, library, programs);
-        const auto resolved =
-            resolve_worker_count(config, environment, std::strcmp(devices, "hang") == 0 ? 200ms : 60s);
+    const auto why = [&](const char* devices, const char* library, const Environment& environment) {
+        place_gpus(devices, library);
+        const auto resolved = resolve_worker_count(config, environment);
         REQUIRE_FALSE(resolved.has_value());
         return resolved.error().context;
     };
@@ -124,11 +121,25 @@ TEST_CASE("gpu without a GPU says what was found") {
     CHECK(why("GPU-a;GPU-b", FAKE_NVML_LIBRARY, {{"CUDA_VISIBLE_DEVICES", "7"}}).find("2 GPUs were found, but") !=
           std::string::npos);
     CHECK(why("", FAKE_NVML_LIBRARY, {}).find("--nproc-per-node: got 'gpu'") != std::string::npos);
-    CHECK(why("GPU-a", FAKE_NVML_LIBRARY, {}, "/nowhere").find("start muster-gpus: No such file") != std::string::npos);
-    const auto hung =
-        "--nproc-per-node: muster-gpus has not listed all GPUs within its 200 ms: the NVIDIA driver hangs, or has "
-        "crashed it; run nvidia-smi on this node, or write a number of workers";
-    CHECK(why("hang", FAKE_NVML_LIBRARY, {}) == hung);
-    config.worker_count = WorkerCount::automatic;  // no worker for each CPU of a node whose GPUs are not known
-    CHECK(why("hang", FAKE_NVML_LIBRARY, {}) == hung);
+}
+
+TEST_CASE("where a driver cannot list its GPUs no worker is started for each CPU") {
+    const Environment with_driver{{"MUSTER_NVML_LIBRARY", FAKE_NVML_LIBRARY}};
+    LaunchConfig config;
+    config.worker_count = WorkerCount::automatic;
+    const auto refused = [&](const char* devices, Duration limit, const char* programs = PROGRAMS) {
+        place_gpus(devices, FAKE_NVML_LIBRARY, programs);
+        return resolve_worker_count(config, with_driver, limit).error();
+    };
+    CHECK(refused("broken", 60s).context ==
+          "--nproc-per-node: this node has an NVIDIA driver, but nvmlInit: Driver Not Loaded; write the number of "
+          "workers, or cpu for one on each CPU");
+    CHECK(refused("GPU-a", 60s, "/nowhere").context.find("but start muster-gpus: No such file") != std::string::npos);
+    const auto hung = refused("hang", 200ms);
+    CHECK(hung.code == Errc::timed_out);
+    CHECK(hung.context.find("but muster-gpus has not listed all GPUs within its 200 ms") != std::string::npos);
+
+    place_gpus("broken");
+    REQUIRE(resolve_worker_count(config, {}, 60s).has_value());  // no driver
+    CHECK(config.workers_per_node == usable_cpu_count());
 }
