@@ -7,7 +7,6 @@
 #include <array>
 #include <thread>
 
-#include "agent/evidence/gpu_check.h"
 #include "launcher/config/option_values.h"
 #include "launcher/host/cgroup_quota.h"
 #include "rendezvous/base/log.h"
@@ -87,7 +86,7 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
     if (config.worker_count != WorkerCount::cpu) {
         const auto devices = ask_for_gpus(limit);
         const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
-        if (!devices && agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY")))
+        if (!devices && has_gpu_driver(environment))
             return Error{devices.error().code,
                          cat("--nproc-per-node: this node has an NVIDIA driver, but ", devices.error().context,
                              "; write the number of workers, or cpu for one on each CPU")};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "agent/evidence/gpu_check.h"
 #include "agent/process/side_process.h"
 #include "launcher/host/program_output.h"
 #include "rendezvous/base/log.h"
@@ -17,6 +18,10 @@ namespace {
 constexpr Duration silent_wait = 5s;
 
 }  // namespace
+
+bool has_gpu_driver(const Environment& environment) {
+    return agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY"));
+}
 
 Result<std::vector<GpuDevice>> read_gpus(std::string_view output, Duration limit) {
     std::vector<GpuDevice> devices;

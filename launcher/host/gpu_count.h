@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/diagnosis/visible_gpus.h"
+#include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
@@ -16,6 +17,9 @@ namespace muster::launcher {
 
 using agent::GpuDevice;
 using agent::visible_gpus;
+
+/// Whether this host has an NVIDIA driver, or MUSTER_NVML_LIBRARY names a library in its place.
+bool has_gpu_driver(const Environment& environment);
 
 /// Without persistence mode a driver starts each GPU anew, in up to 3 s.
 inline constexpr Duration gpu_count_limit = std::chrono::seconds(60);

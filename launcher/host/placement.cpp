@@ -1,6 +1,5 @@
 #include "launcher/host/placement.h"
 
-#include "agent/evidence/gpu_check.h"
 #include "agent/process/side_process.h"
 #include "agent/supervision/topology_text.h"
 #include "launcher/config/option_values.h"
@@ -28,7 +27,7 @@ Result<agent::Topology> ask_for_topology() {
 /// The GPUs that CUDA shows to this process. Empty without a driver.
 std::vector<agent::GpuFacts> gpu_facts(const Environment& environment) {
     const auto devices = ask_for_gpus(gpu_count_limit);
-    if (!devices && agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY")))
+    if (!devices && has_gpu_driver(environment))
         log(LogLevel::warning,
             "--numa-binding: workers use the NUMA nodes in turn, not those of their GPUs: ", devices.error().context);
     if (!devices) return {};

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "agent/diagnosis/error_file.h"
-#include "agent/evidence/gpu_check.h"
 #include "agent/supervision/failure_report.h"
 #include "agent/supervision/report_file.h"
 #include "launcher/commands/commands.h"
@@ -183,7 +182,7 @@ Result<std::vector<std::size_t>> gpu_numbers(const LaunchConfig& config, const E
 /// No job fails for it.
 void add_gpu_jobs(GpuJobMap& map, const LaunchConfig& config, const Environment& environment) {
     if (config.gpu_job_dir.empty() || ::access(config.gpu_job_dir.c_str(), F_OK) != 0) return;
-    if (!agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY"))) return;
+    if (!has_gpu_driver(environment)) return;
     const auto gpus = gpu_numbers(config, environment);
     const auto added = gpus ? map.add(*gpus) : Result<void>(gpus.error());
     if (!added)

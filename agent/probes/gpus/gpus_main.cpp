@@ -56,10 +56,13 @@ int main(int argc, char** argv) {
     if (looks) return print_look(driver, {argv + 2, argv + argc});
     const bool is_busy = order == "--busy";
     unsigned count = 0;
-    const int failed = driver ? driver->device_count(&count) : GpuDriver::success;
-    if (!driver || failed != GpuDriver::success) {
-        ::printf("note %s\n",
-                 driver ? ("nvmlDeviceGetCount: " + driver->words(failed)).c_str() : driver.error().context.c_str());
+    std::string trouble;
+    if (!driver)
+        trouble = driver.error().context;
+    else if (const int failed = driver->device_count(&count); failed != GpuDriver::success)
+        trouble = "nvmlDeviceGetCount: " + driver->words(failed);
+    if (!trouble.empty()) {
+        ::printf("note %s\n", trouble.c_str());
         return 1;
     }
     for (unsigned index = 0; index < count; ++index) {
